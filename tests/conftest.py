@@ -25,6 +25,7 @@ from gateway.fastpath.redis import SharedStore, shared_store
 from tests import described, plugin
 from tests.browser import LentBrowser
 from tests.catalogue import catalogue_for
+from tests.examples import examples
 from tests.patience import eventually
 from tests.servers.customer import Customer, judges
 from tests.servers.databases import MigratedDatabases, SeededDatabases
@@ -35,7 +36,7 @@ from tests.servers.simulator import Simulator
 
 PROVIDER_KEYS = {"SIM_API_KEY": "sim-secret-that-must-not-leak"}  # SIM_ABSENT_KEY is never set
 # How long an example takes is the machine's business.
-hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.register_profile("untimed", deadline=None, max_examples=examples(100))
 hypothesis.settings.load_profile("untimed")
 judges.append(described.check)
 CLOSED_WITHIN = 10.0  # seconds
@@ -63,6 +64,7 @@ def _no_socket_is_left() -> Iterator[None]:
     # A thread of the module's last test may be about to close one.
     eventually(lambda: _opened_after(before) == [], within=CLOSED_WITHIN)
     assert [(each, *map(type, gc.get_referrers(each))) for each in _opened_after(before)] == []
+    gc.freeze()  # or the end of each module would look through all that earlier ones have left
 
 
 def _opened_after(before: set[int]) -> list[socket.socket]:
@@ -89,6 +91,9 @@ def django_db_modify_db_settings(migrated_databases: MigratedDatabases) -> None:
     name, url = migrated_databases.create()
     test = settings.DATABASES["default"].setdefault("TEST", {})
     test["NAME"] = name if migrated_databases.kind == "postgres" else url.removeprefix("sqlite:///")
+    if migrated_databases.kind == "postgres":
+        # The end of each test rolls back, at which the driver forgets what it has prepared: it would do so for each.
+        settings.DATABASES["default"]["OPTIONS"]["prepare_threshold"] = 5
 
 
 @pytest.fixture(scope="session")
@@ -161,6 +166,17 @@ def _write(rows: Mapping[str, list[tuple[Any, ...]]]) -> None:
             cursor.executemany(statement, of_table)
         for statement in connection.ops.sequence_reset_sql(no_style(), models):
             cursor.execute(statement)
+
+
+@pytest.fixture(scope="module")
+def module_rows(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Lets a fixture of the module write rows that each of its tests finds, and that go at its end.
+
+    A test runs in a savepoint of this transaction, so none of the module may be transactional.
+    """
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield
+        transaction.set_rollback(True)
 
 
 @pytest.fixture

@@ -7,11 +7,12 @@ Loaded by `-p tests.plugin`. The process that is started first prepares the envi
 import atexit
 import gc
 import os
+import re
 import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,9 @@ SKIP_NOTHING = "TESTS_SKIP_NOTHING"  # set by .ci/run, which installs all progra
 AGAIN, NEVER_AGAIN = "again", "never-again"  # whether a failed test may be run once more
 # The fixtures of tests/conftest.py that start one.
 SERVERS = {"gateway", "start_gateway", "start_shared_gateway", "simulator", "redis_server", "chromium"}
+FIXTURE = re.compile(r"^@pytest\.fixture.*\ndef (\w+)\(([^)]*)\)", re.MULTILINE)
+TEST = re.compile(r"^def (test_\w+)\(([^)]*)\)", re.MULTILINE)
+ARGUMENT = re.compile(r"(\w+)\s*:")
 SCRATCH, POSTGRES_PORT = "TEST_SCRATCH", "TEST_POSTGRES_PORT"
 # The gateway's own variables (docs/settings.md): a developer's shell or .env must not change what tests see.
 OURS = (
@@ -118,6 +122,30 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     return (yield)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves out modules whose tests all need a server, which `--quick` would import and list for nothing."""
+    if config.option.quick and collection_path.suffix == ".py" and only_with_servers(collection_path):
+        return True
+    return None
+
+
+def only_with_servers(module: Path) -> bool:
+    """Whether each test of the module asks for a server, as its text shows. If in doubt, it is False."""
+    text = module.read_text()
+    if re.search(r"^pytestmark = pytest\.mark\.process$", text, re.MULTILINE):
+        return True
+    folders = [folder for folder in reversed(module.parents) if (folder / "conftest.py").exists()]
+    sources = [*((folder / "conftest.py").read_text() for folder in folders), text]
+    asks = {name: ARGUMENT.findall(arguments) for source in sources for name, arguments in FIXTURE.findall(source)}
+    tests = [ARGUMENT.findall(arguments) for _, arguments in TEST.findall(text)]
+    return bool(tests) and "\nclass Test" not in text and all(_any_starts_one(test, asks) for test in tests)
+
+
+def _any_starts_one(names: Iterable[str], asks: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a fixture of these names starts a server. One that asks for its own name overrides one further up."""
+    return any(name in SERVERS or _any_starts_one({*asks.get(name, ())} - {name}, asks) for name in names)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what cannot run on this run's database and, for `--quick`, what needs a server."""
     other = "only_sqlite" if config.option.database == "postgres" else "only_postgres"
@@ -138,7 +166,6 @@ def needs_a_server(item: pytest.Item) -> bool:
 
 def pytest_collection_finish() -> None:
     """Takes what was collected out of the garbage collector's sight, for it stays until the end."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 

@@ -49,6 +49,11 @@ def seed(db: None, tmp_path: Path) -> Seed:
     return run
 
 
+def seed_one(file: Entry, folder: Path) -> None:
+    """Seeds one file, written to the folder, for the fixtures of a module."""
+    call_command("seed_catalogue", _written(folder, 0, file), stdout=io.StringIO())
+
+
 def _written(folder: Path, number: int, file: Entry | str | Path) -> Path:
     if isinstance(file, Path):
         return file

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import io
 import json
-import os
 import re
 import socket
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from tests.chat import HELLO, PATH
 from tests.conftest import OpenAccount, StartGateway
 from tests.dashboard.people import client_of
 from tests.every_page import OWNER, Acme
+from tests.examples import FACTOR
 from tests.faults import Edit, FaultyUpstream, faults, faulty_upstream
 from tests.inference import six_ways
 from tests.inference.dialects.recorded_openai import STREAM
@@ -41,7 +41,6 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-FACTOR = float(os.environ.get("FUZZ_FACTOR", "0.1"))
 ODD_STATUSES = {501, 503, 504, 505}  # of the 5xx: HTTP that is not spoken, and upstreams
 TOKENS = [
     b"\r\n",

@@ -96,6 +96,7 @@ def leave_a_checkpoint(server: GatewayServer, frozen: str, beat_at: str = "2026-
     server.query("INSERT INTO billing_checkpoint VALUES (%s, %s, %s)", [uuid.uuid4().hex, frozen, beat_at])
 
 
+@pytest.mark.process
 def test_what_it_cannot_settle_is_one_line_each_and_no_error(server: GatewayServer) -> None:
     leave_a_checkpoint(server, "nonsense")
     server.spool.mkdir(exist_ok=True)
@@ -120,6 +121,7 @@ def test_a_mistake_is_one_line(server: GatewayServer, arguments: tuple[str, ...]
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.process
 def test_a_database_that_is_away_is_one_line(server: GatewayServer) -> None:
     url = f"postgres://somebody:hunter2@127.0.0.1:{free_port()}/gateway"
     result = server.manage_subprocess("maintain", DATABASE_URL=url)
@@ -142,6 +144,7 @@ def every(server: GatewayServer, seconds: str, log: Path, **env: str) -> Iterato
                 started.kill()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_goes_on_until_it_is_told_to_stop(server: GatewayServer, tmp_path: Path, number: signal.Signals) -> None:
     log = tmp_path / "maintain.log"
@@ -152,6 +155,7 @@ def test_it_goes_on_until_it_is_told_to_stop(server: GatewayServer, tmp_path: Pa
     assert "Traceback" not in log.read_text()
 
 
+@pytest.mark.process
 def test_told_to_stop_it_does_not_wait_for_its_next_round(server: GatewayServer, tmp_path: Path) -> None:
     log = tmp_path / "maintain.log"
     with every(server, "3600", log) as running:
@@ -160,6 +164,7 @@ def test_told_to_stop_it_does_not_wait_for_its_next_round(server: GatewayServer,
         assert running.wait(60) == 0
 
 
+@pytest.mark.process
 def test_a_database_that_is_away_is_waited_for(server: GatewayServer, tmp_path: Path) -> None:
     log = tmp_path / "maintain.log"
     url = f"postgres://somebody:hunter2@127.0.0.1:{free_port()}/gateway"

@@ -34,6 +34,7 @@ def lock_timeout() -> str:
         return str(cursor.fetchone()[0])
 
 
+@pytest.mark.campaign
 def test_what_is_left_of_an_index_whose_building_failed_is_built_anew() -> None:
     call_command("migrate", "billing", "0006", verbosity=0)
     with connection.cursor() as cursor:

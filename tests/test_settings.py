@@ -171,6 +171,7 @@ def test_mails_come_from_the_public_host_or_whom_one_names(read: Any) -> None:
     assert read(EMAIL_FROM="Acme AI <ai@acme.example>")["DEFAULT_FROM_EMAIL"] == "Acme AI <ai@acme.example>"
 
 
+@pytest.mark.process
 def test_a_worker_has_imported_its_views_before_its_first_request_and_nothing_of_metrics_that_are_off() -> None:
     program = "import sys, gateway.wsgi; print('inference.api' in sys.modules, 'prometheus_client' in sys.modules)"
     done = subprocess.run(

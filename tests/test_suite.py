@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugin import needs_a_server, only_with_servers
 from tests.servers.process import ROOT
 from tests.suite import INTERRUPTED, NO_TESTS, TESTS_FAILED, Result, Run, conclude, marked, run_in_turn, run_tests
 
@@ -152,3 +153,25 @@ def test_a_run_without_a_test_passes() -> None:
 def test_a_part_of_the_suite_collects_the_modules_that_use_its_mark() -> None:
     assert "tests/billing/test_ledger.py" in marked("also_sqlite", "only_sqlite")
     assert "tests/test_suite.py" not in marked("also_sqlite", "only_sqlite")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("def test_a(gateway: GatewayServer) -> None:", True),
+        ("@pytest.fixture\ndef mine(simulator: Simulator):\n    ...\n\n\ndef test_a(mine: Mine) -> None:", True),
+        ("def test_a(gateway: GatewayServer) -> None: ...\n\n\ndef test_b(mine: Mine) -> None:", False),
+        ("@pytest.fixture\ndef account() -> Account:\n    ...\n\n\ndef test_a(account: Account) -> None:", False),
+        ("def mine(gateway: GatewayServer): ...\n\n\ndef test_a(mine: int) -> None:", False),
+        ("pytestmark = pytest.mark.process\n\n\ndef test_a() -> None:", True),
+        ("", False),
+    ],
+)
+def test_a_module_needs_servers_if_each_of_its_tests_does(write: Write, text: str, expected: bool) -> None:
+    (module,) = write(of_it=text)
+    assert only_with_servers(ROOT / module) is expected
+
+
+def test_quick_reads_each_module_that_has_a_test_for_it(request: pytest.FixtureRequest) -> None:
+    unread = {path for path in {item.path for item in request.session.items} if only_with_servers(path)}
+    assert [item.nodeid for item in request.session.items if item.path in unread and not needs_a_server(item)] == []

@@ -16,7 +16,7 @@ from tests.billing.api import Holder, seconds, store
 
 pytestmark = pytest.mark.django_db
 
-ROWS, LIMIT = 3000, 10
+ROWS, LIMIT = 1500, 10
 INDEX = "generation_by_key"
 SAME_MOMENT = 2
 

@@ -27,6 +27,7 @@ from tests.factories import served
 
 pytestmark = [
     pytest.mark.django_db(databases=["default", "settlement"]),
+    pytest.mark.campaign,
 ]
 COUNT = 20_000
 COPY = "LATERAL jsonb_populate_record(NULL::{table}, to_jsonb(one) || jsonb_build_object({columns})) copy"
@@ -72,7 +73,7 @@ def acme(no_dead_rows: None) -> Acme:
 
 
 def test_no_statement_reads_a_whole_table(acme: Acme) -> None:
-    connection.connection.prepared_max = 100_000
+    connection.connection.prepared_max, connection.connection.prepare_threshold = 100_000, 0
     with connection.cursor() as cursor:
         cursor.execute("SELECT statement FROM pg_prepared_statements")
         own = {sql for (sql,) in cursor.fetchall()}

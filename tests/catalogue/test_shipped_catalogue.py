@@ -1,17 +1,19 @@
 """The catalogue that ships: every route of it pinned, priced and placed, and every figure with its source."""
 
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from catalogue import loader
-from catalogue.loader.files import read
+from catalogue.loader.files import read as read_file
 from catalogue.models import EnergyEstimate, Provider
 from catalogue.pricing import Usage, cost_of, rates_between
 from catalogue.routing import routes as routing
@@ -55,10 +57,14 @@ NOT_ESTIMATED = {
 }
 
 
-@pytest.fixture
-def seeded(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The shipped catalogue, without any provider's credential."""
+@pytest.fixture(scope="module")
+def rows(module_rows: None) -> None:
     loader.seed()
+
+
+@pytest.fixture
+def seeded(rows: None, db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The shipped catalogue, without any provider's credential."""
     for variable in variables():
         monkeypatch.delenv(variable, raising=False)
     yield
@@ -223,7 +229,7 @@ def test_regions_of_a_provider_that_pins_them_by_address_never_share_one(shipped
 def test_energy_is_stated_where_it_is_known_and_nowhere_else(shipped: Snapshot) -> None:
     estimates = dict(EnergyEstimate.objects.values_list("canonical_id", "energy_per_token_wh"))
     offered = {offer.canonical_id for offer in shipped.offers.values()}
-    assert offered - set(estimates) == NOT_ESTIMATED == set(read(SIZES)["unknown"])
+    assert offered - set(estimates) == NOT_ESTIMATED == set(read_file(SIZES)["unknown"])
     assert set(estimates) <= offered
     for route in routes_of(shipped):
         figures = route.energy.figures
@@ -258,6 +264,11 @@ def test_a_second_seed_changes_nothing(seeded: None) -> None:
     report = loader.seed()
     assert (report.total.changed, report.held) == (0, [])
     assert loader.seed(prune=True).total.changed == 0
+
+
+@functools.cache
+def read(path: Path) -> dict[Any, Any]:
+    return read_file(path)
 
 
 def entries(section: str) -> list[dict[str, Any]]:

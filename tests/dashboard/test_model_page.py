@@ -16,7 +16,7 @@ from catalogue.routing import snapshot
 from tests.billing.records import MEMBER, open_for, serve
 from tests.catalogue import CACHE_PRICES, PRICES, catalogue_for, model, other_providers, states
 from tests.page_text import plain
-from tests.seeding import Seed
+from tests.seeding import seed_one
 
 NOWHERE = "http://127.0.0.1:9/v1"  # nothing here is ever called
 MODELS = [
@@ -30,9 +30,13 @@ MODELS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def rows(module_rows: None, tmp_path_factory: pytest.TempPathFactory) -> None:
+    seed_one(catalogue_for(NOWHERE) | {"models": MODELS}, tmp_path_factory.mktemp("models"))
+
+
 @pytest.fixture(autouse=True)
-def seeded(seed: Seed) -> Iterator[None]:
-    seed(catalogue_for(NOWHERE) | {"models": MODELS})
+def seeded(rows: None, db: None) -> Iterator[None]:
     snapshot.forget()
     snapshot.refresh()
     yield

@@ -19,7 +19,7 @@ from tests.billing.records import MEMBER, open_for
 from tests.catalogue import CACHE_PRICES, PRICES, catalogue_for, model, other_providers, region, states
 from tests.factories import new_account, new_key
 from tests.page_text import plain
-from tests.seeding import Seed
+from tests.seeding import seed_one
 
 NOWHERE = "http://127.0.0.1:9/v1"  # nothing here is ever called
 SECRET = "sim-secret-that-must-not-leak"
@@ -37,10 +37,14 @@ MODELS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def rows(module_rows: None, tmp_path_factory: pytest.TempPathFactory) -> None:
+    seed_one(catalogue_for(NOWHERE) | {"models": MODELS}, tmp_path_factory.mktemp("models"))
+
+
 @pytest.fixture
-def seeded(seed: Seed, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def seeded(rows: None, db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("SIM_API_KEY", SECRET)
-    seed(catalogue_for(NOWHERE) | {"models": MODELS})
     snapshot.forget()
     snapshot.refresh()
     yield

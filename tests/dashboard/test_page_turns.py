@@ -21,9 +21,9 @@ from billing.models import DailyUsage
 from gateway.server import turns
 from tests.billing.records import MEMBER, open_for, repeat, serve
 
-KEYS, DAYS, RECORDS = 10, 366, 1000
-# Seconds of CPU time, which no other process of the machine takes part in. A turn is 0.005; without any, each of these
-# pages takes at least 0.3 on the machine that this was written on.
+KEYS, DAYS, RECORDS = 5, 366, 500
+# Seconds of CPU time, which no other process of the machine takes part in. A turn is 0.005; without any, the
+# two pages of a year take 0.13 at least on the machine that this was written on.
 LONGEST = 0.06
 PATHS = (
     "/usage?since={year_ago}&by=key",

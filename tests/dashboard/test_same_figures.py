@@ -84,7 +84,7 @@ def test_pages_of_an_alias_agree(member: Client, stored: Alias) -> None:
 def test_a_csv_adds_up_to_the_tiles(member: Client, stored: Alias, narrowing: str) -> None:
     query = {"alias": str(stored.pk)} if narrowing == "alias" else {}
     shown = member.get("/usage", query).context["totals"]
-    for by in ("model", "key", "region", "alias"):
+    for by in ("model", "key", "region", "alias") if narrowing == "account" else ("key",):  # each asks for every day
         text = b"".join(member.get("/usage/export", query | {"by": by})).decode()
         lines = [*csv.DictReader(io.StringIO(text))]
         for column in ("requests", "prompt_tokens", "completion_tokens", "cost", "energy_wh", "carbon_gco2e"):

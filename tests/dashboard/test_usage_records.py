@@ -29,6 +29,7 @@ from tests.billing.api import seconds, store
 from tests.billing.records import MEMBER, open_for
 from tests.billing.timeline import advance_all, advance_until
 from tests.dashboard.usage import day_ago, links, noon, rows, used, words
+from tests.examples import examples
 from tests.factories import TIERED_PRICE, new_account, new_key
 
 pytestmark = pytest.mark.django_db
@@ -113,7 +114,7 @@ served_on = st.tuples(st.integers(0, 25), st.sampled_from(MODELS), st.sampled_fr
 narrowings = st.sets(st.sampled_from(["key_id", "alias_id", "provider", "model", "region"]))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(served_on, min_size=1, max_size=14), st.integers(0, 30), narrowings, st.integers(0, 20))
 def test_every_page_is_found_whatever_it_is_narrowed_to_and_wherever_the_watermark_stands(
     served: list[tuple[int, str, str, bool]], watermark: int, narrowing: set[str], last: int

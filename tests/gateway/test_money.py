@@ -25,9 +25,10 @@ from gateway.money import (
     rounded_quotient,
     to_json,
 )
+from tests.examples import examples
 from tests.factories import mismatches, new_account, served
 
-DEBITS, AT_ONCE = 5_000, 200  # PostgreSQL reads through every version of a row that its transaction has left behind
+DEBITS, AT_ONCE = 2_000, 200  # PostgreSQL reads through every version of a row that its transaction has left behind
 LONG = "1.00000000000000000000000000000000000001"  # more digits than Decimal's usual 28
 
 money = MoneyField[Decimal, Decimal](name="amount")
@@ -176,7 +177,7 @@ def test_amounts_for_people_are_exact(amount: Decimal) -> None:
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=20))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_the_digits_needed_are_enough_and_none_is_idle(number: Decimal) -> None:
     places = fractional_digits(number)
     assert Fraction(number) * 10**places == int(Fraction(number) * 10**places)

@@ -1,22 +1,23 @@
 """`hello there` as the official client sends it, and what docs/api.md says of its answer."""
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from openai.types.chat import (
-    ChatCompletionFunctionToolParam,
-    ChatCompletionMessageParam,
-    ChatCompletionStreamOptionsParam,
-)
+if TYPE_CHECKING:  # importing the client takes most of a second
+    from openai.types.chat import (
+        ChatCompletionFunctionToolParam,
+        ChatCompletionMessageParam,
+        ChatCompletionStreamOptionsParam,
+    )
 
 Json = dict[str, Any]
 
 GENERATION_ID = re.compile(r"gen-[0-9a-f]{32}")
 ECHO = "sim/test/echo"
-HI: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello there"}]
-ASK_FOR_USAGE: ChatCompletionStreamOptionsParam = {"include_usage": True}
-WEATHER: ChatCompletionFunctionToolParam = {"type": "function", "function": {"name": "weather", "parameters": {}}}
-CLOCK: ChatCompletionFunctionToolParam = {"type": "function", "function": {"name": "clock", "parameters": {}}}
+HI: "list[ChatCompletionMessageParam]" = [{"role": "user", "content": "hello there"}]
+ASK_FOR_USAGE: "ChatCompletionStreamOptionsParam" = {"include_usage": True}
+WEATHER: "ChatCompletionFunctionToolParam" = {"type": "function", "function": {"name": "weather", "parameters": {}}}
+CLOCK: "ChatCompletionFunctionToolParam" = {"type": "function", "function": {"name": "clock", "parameters": {}}}
 
 USAGE: Json = {
     "prompt_tokens": 2,

@@ -21,6 +21,7 @@ from inference.dialects.base import StreamDecoder
 from inference.dialects.openai import OpenAIDecoder, OpenAIDialect
 from inference.reader import StreamReader, TextJoiner
 from inference.wire_forms.completions import TextNormaliser
+from tests.examples import examples
 from tests.inference.dialects.routes import call
 
 Json = dict[str, Any]
@@ -138,7 +139,7 @@ events = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(events, st.booleans(), st.lists(st.integers(1, 60), max_size=20), st.sampled_from([1, 2]), writings)
 def test_a_stream_says_the_same_wherever_it_is_cut(
     made: tuple[str, list[Json]], spaced: bool, cuts: list[int], choices: int, writing: bytes
@@ -159,7 +160,7 @@ def test_a_stream_says_the_same_wherever_it_is_cut(
         assert outcome(events, shape, choices) == uncut
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(events, st.booleans(), st.sampled_from([60, 400, 3000]), st.sampled_from([1, 2]))
 def test_a_whole_answer_is_the_same_with_its_texts_joined(
     made: tuple[str, list[Json]], spaced: bool, size: int, choices: int

@@ -11,6 +11,7 @@ from catalogue.pricing import ContradictoryUsage
 from gateway.fastpath.faults import UpstreamFault
 from inference.dialects import DIALECTS
 from inference.reader import SseParser
+from tests.examples import examples
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.playback import Played, play
 from tests.inference.test_nonsense import drawing
@@ -104,7 +105,7 @@ def test_a_recording_in_another_writing_says_the_same_to_clients(name: str, draw
         assert outcome(name, pieces) == expected, pieces
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.data())
 def test_data_of_any_bytes_arrives_as_it_was(data: st.DataObject) -> None:
     line = st.binary(max_size=20).filter(

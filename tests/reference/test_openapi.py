@@ -141,6 +141,7 @@ def test_the_object_of_any_type_is_the_last_of_several_by_name_too() -> None:
     assert len(found) == 6  # items, parts, blocks, deltas, events of Responses and of Messages
 
 
+@pytest.mark.process
 def test_a_client_of_all_operations_is_made_of_it(tmp_path: Path) -> None:
     (tmp_path / "openapi.json").write_bytes(document_json())
     command = [

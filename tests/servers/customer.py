@@ -5,14 +5,16 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urljoin
 
-import anthropic
-import openai
 import requests
 
 from tests.servers.gateway import GatewayServer
+
+if TYPE_CHECKING:  # importing both takes two seconds, and most tests use neither
+    import anthropic
+    import openai
 
 _numbers = itertools.count(1)
 STOCK = 40  # accounts that are opened at a time
@@ -50,7 +52,7 @@ class Customer:
     id: str
     key: str
     http: GatewaySession
-    _clients: list[openai.OpenAI | anthropic.Anthropic] = field(default_factory=list)
+    _clients: "list[openai.OpenAI | anthropic.Anthropic]" = field(default_factory=list)
 
     @classmethod
     def open(cls, gateway: GatewayServer, *, credit: str | None = "100", currency: str = "EUR") -> Self:
@@ -77,15 +79,19 @@ class Customer:
         gateway.opened_by[name] = os.environ.get("PYTEST_CURRENT_TEST", "")
         return cls(gateway, name, account_id, key, GatewaySession(gateway.origin, key))
 
-    def openai(self, **options: Any) -> openai.OpenAI:
+    def openai(self, **options: Any) -> "openai.OpenAI":
         """An official client that does not retry, so that a test sees each answer."""
+        import openai  # noqa: PLC0415
+
         options = {"api_key": self.key, "base_url": self.gateway.base_url, "max_retries": 0, **options}
         client = openai.OpenAI(**options)
         self._clients.append(client)
         return client
 
-    def anthropic(self, **options: Any) -> anthropic.Anthropic:
+    def anthropic(self, **options: Any) -> "anthropic.Anthropic":
         """Anthropic's official client, as `openai`."""
+        import anthropic  # noqa: PLC0415
+
         options = {"api_key": self.key, "base_url": self.gateway.origin, "max_retries": 0, **options}
         client = anthropic.Anthropic(**options)
         self._clients.append(client)

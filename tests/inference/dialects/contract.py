@@ -105,11 +105,11 @@ class DialectContract:
 
     @pytest.mark.parametrize("name", ["stream", "tools_stream", "no_usage_stream", "dressed_stream"])
     def test_a_stream_cut_in_two_anywhere_is_the_same(self, name: str) -> None:
-        """At every byte, so in the middle of characters and of line ends too."""
+        """Odd framing is cut at every byte, so in characters and line ends too; the others at every third."""
         whole: bytes = getattr(self.recorded, name)
         expected = play(self.dialect, [whole])
         assert expected.is_complete
-        for at in range(1, len(whole)):
+        for at in range(1, len(whole), 1 if name == "dressed_stream" else 3):
             assert play(self.dialect, [whole[:at], whole[at:]]) == expected
 
     @pytest.mark.parametrize("name", ["stream", "tools_stream", "dressed_stream"])
