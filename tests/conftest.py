@@ -223,10 +223,8 @@ def gateway(seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPath
     """The shared gateway, one per worker, on the catalogue of tests/catalogue.py. Tests isolate by account."""
     server = GatewayServer(seeded_databases, tmp_path_factory.mktemp("gateway"), env=PROVIDER_KEYS)
     server.stock = []
-    with contextlib.closing(server):
+    with verified(server):
         yield server.start()
-        server.stop()
-        _verify(server)
 
 
 @pytest.fixture
@@ -258,9 +256,7 @@ def _gateways(seeded: SeededDatabases, tmp_path_factory: pytest.TempPathFactory)
                 seeded.migrated if isinstance(catalogue, Path) else seeded,
             )
             server = GatewayServer(databases, folder, catalogue=catalogue, env={**PROVIDER_KEYS, **env})
-            stack.callback(server.close)
-            stack.callback(_verify, server)
-            stack.callback(server.stop)  # the other way round: stop, which settles what is open; verify; drop
+            stack.enter_context(verified(server))
             return server.start()
 
         yield start
@@ -284,6 +280,15 @@ def open_account() -> Iterator[OpenAccount]:
 def account(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
     """A fresh account on the shared gateway, with a credit of 100 EUR and one key."""
     return open_account(gateway)
+
+
+@contextlib.contextmanager
+def verified(server: GatewayServer) -> Iterator[None]:
+    """At the end stops the gateway, which settles what is open, verifies its ledger and drops its database."""
+    with contextlib.closing(server):
+        yield
+        server.stop()
+        _verify(server)
 
 
 def _verify(server: GatewayServer) -> None:

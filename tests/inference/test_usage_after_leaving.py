@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from tests import bills
-from tests.catalogue import catalogue_for, model, provider
+from tests.catalogue import model, provider
 from tests.chat import HELLO
-from tests.conftest import OpenAccount, StartGateway
+from tests.conftest import OpenAccount
 from tests.inference.odd_answers import chunk, streamed, usage
 from tests.inference.odd_upstream import WAIT, OddUpstream, Script, listening
 from tests.patience import eventually
 from tests.rawhttp import connect
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
-from tests.servers.simulator import Simulator
 
 WORDS = chunk({"content": "hello there"})  # 11 bytes, 3 tokens by estimate
 FINISH = chunk({}, "stop")
@@ -60,10 +59,12 @@ def odd() -> Iterator[OddUpstream]:
 
 
 @pytest.fixture(scope="module")
-def gateway(simulator: Simulator, odd: OddUpstream, start_shared_gateway: StartGateway) -> GatewayServer:
-    catalogue = catalogue_for(simulator.url, *(model(name, provider="odd", upstream_model=name) for name in SCRIPTS))
-    catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
-    return start_shared_gateway(catalogue=catalogue).stocked()
+def gateway(gateway: GatewayServer, odd: OddUpstream) -> GatewayServer:
+    gateway.offer(
+        providers=[provider("odd-reports", f"http://127.0.0.1:{odd.port}/v1")],
+        models=[model(name, provider="odd-reports", upstream_model=name) for name in SCRIPTS],
+    )
+    return gateway
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def customer(gateway: GatewayServer, open_account: OpenAccount, odd: OddUpstream
 
 def request(customer: Customer, form: str, name: str) -> bytes:
     path, fields = FORMS[form]
-    body = json.dumps({"model": f"odd/test/{name}", "stream": True, **fields}).encode()
+    body = json.dumps({"model": f"odd-reports/test/{name}", "stream": True, **fields}).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
