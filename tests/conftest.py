@@ -227,6 +227,18 @@ def gateway(seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPath
         yield server.start()
 
 
+@pytest.fixture(scope="session")
+def pair_gateway(
+    seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayServer]:
+    """One of two workers without Redis, on the catalogue of tests/catalogue.py. A first byte may take a second."""
+    env = PROVIDER_KEYS | {"WEB_CONCURRENCY": "2", "GATEWAY_FIRST_BYTE_TIMEOUT": "1"}
+    server = GatewayServer(seeded_databases, tmp_path_factory.mktemp("pair"), env=env)
+    server.stock = []
+    with verified(server):
+        yield server.start()
+
+
 @pytest.fixture
 def start_gateway(
     seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPathFactory

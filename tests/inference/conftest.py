@@ -8,7 +8,7 @@ from tests.conftest import PROVIDER_KEYS, OpenAccount, verified
 from tests.inference import shapes
 from tests.inference.stream_clients import StreamClients, stream_clients
 from tests.servers.customer import Customer
-from tests.servers.databases import MigratedDatabases, SeededDatabases
+from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
@@ -53,18 +53,6 @@ def failover_gateway(
     folder = tmp_path_factory.mktemp("failover")
     env = PROVIDER_KEYS | {"GATEWAY_AUTO_FAILOVER": "true", "GATEWAY_FIRST_BYTE_TIMEOUT": "1"}
     server = GatewayServer(migrated_databases, folder, catalogue=shapes.catalogue(simulator.url), env=env)
-    server.stock = []
-    with verified(server):
-        yield server.start()
-
-
-@pytest.fixture(scope="session")
-def pair_gateway(
-    seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[GatewayServer]:
-    """One of two workers without Redis, on the catalogue of tests/catalogue.py. A first byte may take a second."""
-    env = PROVIDER_KEYS | {"WEB_CONCURRENCY": "2", "GATEWAY_FIRST_BYTE_TIMEOUT": "1"}
-    server = GatewayServer(seeded_databases, tmp_path_factory.mktemp("pair"), env=env)
     server.stock = []
     with verified(server):
         yield server.start()
