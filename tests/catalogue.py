@@ -189,7 +189,7 @@ def states() -> list[Entry]:
         model("unknown-modality", modality=None),
         model("completion", modality="completion"),
         model("embedding", modality="embedding", pricing={"currency": "EUR", "prompt_per_1m_tokens": 0.1}),
-        # A day's quota is state that every test on the server shares: use this one with `start_gateway` only.
+        # A day's quota is state that every test on the server shares: on a gateway only test_daily_quota.py uses it.
         model("quota", regions=[region("FRPAR", default=True, daily_token_quota=50)]),
     ]
 

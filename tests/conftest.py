@@ -239,10 +239,20 @@ def gateway(seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPath
     """The shared gateway, one per worker, on the catalogue of tests/catalogue.py. Tests isolate by account."""
     server = GatewayServer(seeded_databases, tmp_path_factory.mktemp("gateway"), env=PROVIDER_KEYS)
     server.stock = []
-    with contextlib.closing(server):
+    with verified(server):
         yield server.start()
-        server.stop()
-        server.verify()
+
+
+@pytest.fixture(scope="session")
+def pair_gateway(
+    seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayServer]:
+    """One of two workers without Redis, on the catalogue of tests/catalogue.py. A first byte may take a second."""
+    env = PROVIDER_KEYS | {"WEB_CONCURRENCY": "2", "GATEWAY_FIRST_BYTE_TIMEOUT": "1"}
+    server = GatewayServer(seeded_databases, tmp_path_factory.mktemp("pair"), env=env)
+    server.stock = []
+    with verified(server):
+        yield server.start()
 
 
 @pytest.fixture
@@ -274,9 +284,7 @@ def _gateways(seeded: SeededDatabases, tmp_path_factory: pytest.TempPathFactory)
                 seeded.migrated if isinstance(catalogue, Path) else seeded,
             )
             server = GatewayServer(databases, folder, catalogue=catalogue, env={**PROVIDER_KEYS, **env})
-            stack.callback(server.close)
-            stack.callback(server.verify)
-            stack.callback(server.stop)  # the other way round: stop, which settles what is open; verify; drop
+            stack.enter_context(verified(server))
             return server.start()
 
         yield start
@@ -300,6 +308,15 @@ def open_account() -> Iterator[OpenAccount]:
 def account(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
     """A fresh account on the shared gateway, with a credit of 100 EUR and one key."""
     return open_account(gateway)
+
+
+@contextlib.contextmanager
+def verified(server: GatewayServer) -> Iterator[None]:
+    """At the end stops the gateway, which settles what is open, verifies its ledger and drops its database."""
+    with contextlib.closing(server):
+        yield
+        server.stop()
+        server.verify()
 
 
 @pytest.hookimpl(trylast=True)  # behind the shuffling, which leaves modules whole

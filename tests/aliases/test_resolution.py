@@ -11,7 +11,7 @@ import pytest
 
 from tests.bills import records
 from tests.chat import answer, ask, stream
-from tests.conftest import OpenAccount, StartGateway
+from tests.conftest import OpenAccount
 from tests.envelope import message, refusal
 from tests.rawhttp import connect, read_response
 from tests.servers.customer import Customer
@@ -221,10 +221,9 @@ def test_a_connection_goes_on_after_a_refusal_that_left_the_body_unread(account:
 
 
 def test_a_repoint_acts_on_the_very_next_request_of_every_worker(
-    start_gateway: StartGateway, open_account: OpenAccount
+    pair_gateway: GatewayServer, open_account: OpenAccount
 ) -> None:
-    gateway = start_gateway(WEB_CONCURRENCY="2")
-    customer = open_account(gateway)
+    customer = open_account(pair_gateway)
     create(customer, "sim/test/echo/FRPAR")
     with ExitStack() as stack:
         workers = one_connection_to_each_worker(customer, stack)

@@ -20,7 +20,6 @@ REFUSES_CONNECTIONS = "http://127.0.0.1:9/v1"  # the discard port, where nothing
 CHEAP = PRICES | {"prompt_per_1m_tokens": 0.1}
 EMBEDDING_PRICES = {"currency": "EUR", "prompt_per_1m_tokens": 0.1}
 FIRST, SECOND, THIRD = "sim", "second", "third"
-BUDGETS = {"GATEWAY_FIRST_BYTE_TIMEOUT": "1"}
 
 UPSTREAM_FAILED = (503, "provider_error", "provider_error", None)
 TIMED_OUT = (504, "provider_unavailable", "provider_timeout", None)

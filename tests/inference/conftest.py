@@ -1,11 +1,10 @@
 """What the tests of inference share."""
 
-import contextlib
 from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import PROVIDER_KEYS, OpenAccount
+from tests.conftest import PROVIDER_KEYS, OpenAccount, verified
 from tests.inference import shapes
 from tests.inference.stream_clients import StreamClients, stream_clients
 from tests.servers.customer import Customer
@@ -30,10 +29,8 @@ def gateway(
     folder = tmp_path_factory.mktemp("inference")
     server = GatewayServer(migrated_databases, folder, catalogue=shapes.catalogue(simulator.url), env=PROVIDER_KEYS)
     server.stock = []
-    with contextlib.closing(server):
+    with verified(server):
         yield server.start()
-        server.stop()
-        server.verify()
 
 
 @pytest.fixture(scope="session")
@@ -45,10 +42,21 @@ def hurried_gateway(
     env = PROVIDER_KEYS | BUDGETS | paused(SHORT)
     server = GatewayServer(migrated_databases, folder, catalogue=shapes.catalogue(simulator.url), env=env)
     server.stock = []
-    with contextlib.closing(server):
+    with verified(server):
         yield server.start()
-        server.stop()
-        server.verify()
+
+
+@pytest.fixture(scope="session")
+def failover_gateway(
+    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayServer]:
+    """The same, with failover between the candidates of an auto request. A first byte may take a second."""
+    folder = tmp_path_factory.mktemp("failover")
+    env = PROVIDER_KEYS | {"GATEWAY_AUTO_FAILOVER": "true", "GATEWAY_FIRST_BYTE_TIMEOUT": "1"}
+    server = GatewayServer(migrated_databases, folder, catalogue=shapes.catalogue(simulator.url), env=env)
+    server.stock = []
+    with verified(server):
+        yield server.start()
 
 
 @pytest.fixture

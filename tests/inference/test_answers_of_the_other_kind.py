@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from tests import bills
-from tests.catalogue import catalogue_for, model, provider
+from tests.catalogue import model, provider
 from tests.chat import HELLO, Stream
-from tests.conftest import OpenAccount, StartGateway
+from tests.conftest import OpenAccount
 from tests.envelope import refusal
 from tests.inference.odd_upstream import Script, http, listening
 from tests.inference.responses.events import Events as ResponseEvents
@@ -19,7 +19,6 @@ from tests.inference.shapes import CHAT, TEXT
 from tests.inference.six_ways import WAYS, Answer, ask
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
-from tests.servers.simulator import Simulator
 
 Json = dict[str, Any]
 
@@ -130,22 +129,22 @@ every_label = pytest.mark.parametrize("label", LABELS)
 
 
 @pytest.fixture(scope="module")
-def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterator[GatewayServer]:
+def gateway(gateway: GatewayServer) -> Iterator[GatewayServer]:
     with listening(SCRIPTS) as odd:
         models = [
             model(
                 name,
-                provider="claude" if name.startswith("claude") else "odd",
+                provider="claude-kinds" if name.startswith("claude") else "odd-kinds",
                 upstream_model=name,
                 pricing=PRICES,
                 modality=MODALITIES.get(name.partition("-")[0], "chat"),
             )
             for name in SCRIPTS
         ]
-        catalogue = catalogue_for(simulator.url, *models)
         url = f"http://127.0.0.1:{odd.port}/v1"
-        catalogue["providers"] += [provider("odd", url), provider("claude", url, dialect="anthropic")]
-        yield start_shared_gateway(catalogue=catalogue).stocked()
+        providers = [provider("odd-kinds", url), provider("claude-kinds", url, dialect="anthropic")]
+        gateway.offer(providers=providers, models=models)
+        yield gateway
 
 
 @pytest.fixture
@@ -167,7 +166,7 @@ CALLED = Answer("hello", "hm", (("weather", {"city": "Paris"}),), ("call_1",), f
 @every_label
 @pytest.mark.parametrize("way", WAYS)
 def test_a_whole_answer_is_one_in_every_form(customer: Customer, way: str, label: str) -> None:
-    assert ask(customer, f"odd/test/chat-json{label}", way) == CALLED
+    assert ask(customer, f"odd-kinds/test/chat-json{label}", way) == CALLED
     assert is_billed_in_full(customer)
 
 
@@ -176,13 +175,13 @@ def test_a_whole_answer_is_one_in_every_form(customer: Customer, way: str, label
 @pytest.mark.parametrize("way", WAYS)
 def test_a_stream_is_one_in_every_form(customer: Customer, way: str, cap: int, label: str) -> None:
     capped = {"max_output_tokens" if way.startswith("responses") else "max_tokens": cap}
-    assert ask(customer, f"odd/test/chat-sse{label}", way, **capped) == CALLED
+    assert ask(customer, f"odd-kinds/test/chat-sse{label}", way, **capped) == CALLED
     assert is_billed_in_full(customer)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_whole_message_is_one_in_every_form(customer: Customer, way: str) -> None:
-    said = ask(customer, "claude/test/claude-json", way)
+    said = ask(customer, "claude-kinds/test/claude-json", way)
     assert (said.text, said.reasoning, said.calls, said.finish) == ("hello", "hm", CALLED.calls, "tool_calls")
     assert is_billed_in_full(customer)
 
@@ -190,23 +189,23 @@ def test_a_whole_message_is_one_in_every_form(customer: Customer, way: str) -> N
 @pytest.mark.parametrize("way", WAYS)
 def test_a_message_that_was_streamed_unasked_is_one_in_every_form(customer: Customer, way: str) -> None:
     capped = {"max_output_tokens" if way.startswith("responses") else "max_tokens": 16}
-    assert ask(customer, "claude/test/claude-sse", way, **capped) == Answer("hello", finish="stop")
+    assert ask(customer, "claude-kinds/test/claude-sse", way, **capped) == Answer("hello", finish="stop")
     assert is_billed_in_full(customer)
 
 
 def test_a_whole_message_keeps_its_signature_and_citations_in_a_stream(customer: Customer) -> None:
-    said = ask(customer, "claude/test/claude-json", "messages streamed")
+    said = ask(customer, "claude-kinds/test/claude-json", "messages streamed")
     assert said.cited == (LOCATION["url"],)
     text = customer.http.post(
         "/v1/messages",
-        json={"model": "claude/test/claude-json", "max_tokens": 16, "messages": HELLO, "stream": True},
+        json={"model": "claude-kinds/test/claude-json", "max_tokens": 16, "messages": HELLO, "stream": True},
     ).text
     assert '"signature":"sig"' in text
 
 
 @every_label
 def test_a_whole_response_is_streamed_item_by_item(customer: Customer, label: str) -> None:
-    body = {"model": f"odd/test/response-json{label}", "input": "hi", "stream": True}
+    body = {"model": f"odd-kinds/test/response-json{label}", "input": "hi", "stream": True}
     events = ResponseEvents.of(customer.http.post("/v1/responses", json=body))
     assert events.text == "hello"
     (arguments,) = events.named("response.function_call_arguments.delta")
@@ -216,7 +215,7 @@ def test_a_whole_response_is_streamed_item_by_item(customer: Customer, label: st
 
 
 def test_a_response_that_was_streamed_unasked_is_whole(customer: Customer) -> None:
-    body = {"model": "odd/test/response-sse", "input": "hi", "max_output_tokens": 16}
+    body = {"model": "odd-kinds/test/response-sse", "input": "hi", "max_output_tokens": 16}
     assert customer.http.post("/v1/responses", json=body).json()["output"] == ITEMS
     assert is_billed_in_full(customer)
 
@@ -225,7 +224,7 @@ def test_a_response_that_was_streamed_unasked_is_whole(customer: Customer) -> No
 @pytest.mark.parametrize("kind", ["json", "sse"])
 @pytest.mark.parametrize("asked", [{"stream": True}, {"max_tokens": 16}], ids=["streamed", "whole"])
 def test_a_text_completion_is_one(customer: Customer, kind: str, asked: Json, label: str) -> None:
-    reply = customer.http.post(TEXT, json={"model": f"odd/test/text-{kind}{label}", "prompt": "hi", **asked})
+    reply = customer.http.post(TEXT, json={"model": f"odd-kinds/test/text-{kind}{label}", "prompt": "hi", **asked})
     answers = Stream.of(reply).chunks if "stream" in asked else [reply.json()]
     choices = [choice for each in answers for choice in each["choices"]]
     assert "".join(choice["text"] for choice in choices) == "hello"
@@ -234,7 +233,7 @@ def test_a_text_completion_is_one(customer: Customer, kind: str, asked: Json, la
 
 
 def test_choices_without_numbers_are_numbered_in_order(customer: Customer) -> None:
-    body = {"model": "odd/test/two-json", "messages": HELLO, "stream": True, "n": 2}
+    body = {"model": "odd-kinds/test/two-json", "messages": HELLO, "stream": True, "n": 2}
     choices = [choice for chunk in Stream.of(customer.http.post(CHAT, json=body)).chunks for choice in chunk["choices"]]
     said = {0: "", 1: ""}
     for choice in choices:
@@ -247,12 +246,12 @@ def test_choices_without_numbers_are_numbered_in_order(customer: Customer) -> No
 @pytest.mark.parametrize("name", ["chat-sse-in-pieces", "chat-json-in-pieces"])
 @pytest.mark.parametrize("way", ["chat streamed", "chat whole"])
 def test_an_answer_in_pieces_is_what_its_beginning_says(customer: Customer, name: str, way: str) -> None:
-    assert ask(customer, f"odd/test/{name}", way, max_tokens=16) == CALLED
+    assert ask(customer, f"odd-kinds/test/{name}", way, max_tokens=16) == CALLED
     assert is_billed_in_full(customer)
 
 
 def test_what_no_usage_counts_is_estimated(customer: Customer) -> None:
-    assert ask(customer, "odd/test/uncounted-json", "chat streamed").text == "hello"
+    assert ask(customer, "odd-kinds/test/uncounted-json", "chat streamed").text == "hello"
     (record,) = bills.records(customer)
     assert (record.ending, record.usage_estimated, record.completion_tokens) == ("finished", True, 2)
 
@@ -260,20 +259,22 @@ def test_what_no_usage_counts_is_estimated(customer: Customer) -> None:
 @every_label
 @pytest.mark.parametrize(("name", "words"), [("error", "No room here."), ("no-message", "without a message")])
 def test_what_is_no_answer_costs_nothing(customer: Customer, name: str, words: str, label: str) -> None:
-    reply = customer.http.post(CHAT, json={"model": f"odd/test/{name}-json{label}", "messages": HELLO, "stream": True})
+    reply = customer.http.post(
+        CHAT, json={"model": f"odd-kinds/test/{name}-json{label}", "messages": HELLO, "stream": True}
+    )
     assert refusal(reply) == (503, "provider_error", "provider_error", None)
     assert words in reply.json()["error"]["message"]
     assert bills.untouched(customer)
 
 
 def test_usage_that_contradicts_itself_withholds_a_whole_answer(customer: Customer) -> None:
-    body = {"model": "odd/test/contradictory-json", "messages": HELLO, "stream": True}
+    body = {"model": "odd-kinds/test/contradictory-json", "messages": HELLO, "stream": True}
     assert refusal(customer.http.post(CHAT, json=body)).code == "provider_error"
     (record,) = bills.records(customer)
     assert (record.ending, record.cost, bills.debits(customer)) == ("cost_unresolvable", None, [])
 
 
 def test_a_stream_that_breaks_off_is_no_whole_answer(customer: Customer) -> None:
-    body = {"model": "odd/test/broken-sse", "messages": HELLO, "max_tokens": 16}
+    body = {"model": "odd-kinds/test/broken-sse", "messages": HELLO, "max_tokens": 16}
     assert refusal(customer.http.post(CHAT, json=body)).code == "provider_error"
     assert bills.untouched(customer)

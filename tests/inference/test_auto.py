@@ -10,7 +10,6 @@ from tests.chat import HELLO, PATH, answer, ask, stream
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import message, refusal
 from tests.inference.auto import (
-    BUDGETS,
     FIRST,
     SECOND,
     THIRD,
@@ -40,9 +39,11 @@ UNPRICED = (503, "provider_error", "provider_error", None)
 
 
 @pytest.fixture(scope="module")
-def committed(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
+def committed(pair_gateway: GatewayServer, simulator: Simulator) -> GatewayServer:
     """As it is by default: an auto request commits to the winner. Two workers, which choose alike."""
-    return start_shared_gateway(catalogue=catalogue(simulator.url), WEB_CONCURRENCY="2", **BUDGETS).stocked()
+    content = catalogue(simulator.url)
+    pair_gateway.offer(providers=content["providers"], models=content["models"])
+    return pair_gateway
 
 
 @pytest.fixture

@@ -5,10 +5,9 @@ import requests
 
 from tests import bills
 from tests.chat import HELLO_COST, ask, stream
-from tests.conftest import OpenAccount, StartGateway
+from tests.conftest import OpenAccount
 from tests.envelope import refusal
 from tests.inference.auto import (
-    BUDGETS,
     FAILURES,
     FIRST,
     SECOND,
@@ -32,8 +31,10 @@ MESSAGE: Json = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 
 
 
 @pytest.fixture(scope="module")
-def with_failover(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
-    return start_shared_gateway(catalogue=catalogue(simulator.url), GATEWAY_AUTO_FAILOVER="true", **BUDGETS).stocked()
+def with_failover(failover_gateway: GatewayServer, simulator: Simulator) -> GatewayServer:
+    content = catalogue(simulator.url)
+    failover_gateway.offer(providers=content["providers"], models=content["models"])
+    return failover_gateway
 
 
 @pytest.fixture

@@ -10,15 +10,14 @@ import pytest
 from inference.dialects.openai import OpenAIDecoder
 from inference.wire_forms.completions import CompletionForm, TextNormaliser, text_answer
 from tests.bills import debits, exact, hex_of, records
-from tests.catalogue import catalogue_for, model, provider
+from tests.catalogue import model, provider
 from tests.chat import Stream, ask
-from tests.conftest import OpenAccount, StartGateway
+from tests.conftest import OpenAccount
 from tests.envelope import refusal
 from tests.inference.dialects.playback import taken
 from tests.inference.odd_upstream import http, listening
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
-from tests.servers.simulator import Simulator
 
 TEXT = "x" * 400  # a hundred tokens by the estimator's rule
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
@@ -147,23 +146,23 @@ SCRIPTS = {
 
 
 @pytest.fixture(scope="module")
-def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterator[GatewayServer]:
+def gateway(gateway: GatewayServer) -> Iterator[GatewayServer]:
     with listening(SCRIPTS) as odd:
-        catalogue = catalogue_for(
-            simulator.url,
-            *(
+        gateway.offer(
+            providers=[provider("odd-counts", f"http://127.0.0.1:{odd.port}/v1")],
+            models=[
                 model(
                     name,
-                    provider="odd",
+                    provider="odd-counts",
                     upstream_model=name,
                     pricing=CACHE_PRICES,
                     modality="completion" if name == "drafts" else "chat",
+                    aggregate=False,
                 )
                 for name in SCRIPTS
-            ),
+            ],
         )
-        catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
-        yield start_shared_gateway(catalogue=catalogue, GATEWAY_AGGREGATE_OVER_TOKENS="100000").stocked()
+        yield gateway
 
 
 @pytest.fixture
@@ -173,7 +172,7 @@ def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
 
 def chat(customer: Customer, name: str, *, stream: bool, **fields: Any) -> Any:
     body = {
-        "model": f"odd/test/{name}",
+        "model": f"odd-counts/test/{name}",
         "stream": stream,
         "max_tokens": 500,
         "messages": [{"role": "user", "content": "Hi"}],
@@ -273,7 +272,7 @@ def test_what_nobody_sees_is_billed_as_it_was_counted(customer: Customer, name: 
 
 @pytest.mark.parametrize(("best_of", "status"), [(1, 503), (10, 200)])
 def test_drafts_that_were_asked_for_count(customer: Customer, best_of: int, status: int) -> None:
-    body = {"model": "odd/test/drafts", "prompt": "Hi", "max_tokens": 500, "best_of": best_of}
+    body = {"model": "odd-counts/test/drafts", "prompt": "Hi", "max_tokens": 500, "best_of": best_of}
     assert customer.http.post("/v1/completions", json=body).status_code == status
 
 

@@ -1,17 +1,17 @@
 """A route's daily token quota, from the first request that counts to the refusal and the way back."""
 
 from tests.chat import HELLO
-from tests.conftest import OpenAccount, StartGateway
+from tests.conftest import OpenAccount
+from tests.servers.gateway import GatewayServer
 
 PINNED = {"model": "sim/test/quota", "messages": HELLO}
 
 
 def test_the_request_that_crosses_the_quota_is_served_and_the_next_is_not(
-    start_gateway: StartGateway, open_account: OpenAccount
+    pair_gateway: GatewayServer, open_account: OpenAccount
 ) -> None:
-    gateway = start_gateway(WEB_CONCURRENCY="2")
-    assert "2 workers share no cache" in gateway.log  # it is warned at the start
-    customer, other = open_account(gateway), open_account(gateway)
+    assert "2 workers share no cache" in pair_gateway.log  # it is warned at the start
+    customer, other = open_account(pair_gateway), open_account(pair_gateway)
     spent = 0
     while spent < 50:
         answer = customer.http.post("/v1/chat/completions", json=PINNED)

@@ -12,14 +12,13 @@ import pytest
 
 from simulator.openai import vector
 from tests import bills
-from tests.catalogue import catalogue_for, provider
-from tests.conftest import OpenAccount, StartGateway
+from tests.catalogue import provider
+from tests.conftest import OpenAccount
 from tests.envelope import faulty_field, refusal
 from tests.inference.odd_upstream import http, listening
 from tests.inference.shapes import EMBEDDINGS, shaped
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
-from tests.servers.simulator import Simulator
 
 Json = dict[str, Any]
 
@@ -258,16 +257,18 @@ GOOD = ("in-order", "out-of-order", "not-numbered")
 
 
 @pytest.fixture(scope="module")
-def odd_gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterator[GatewayServer]:
+def odd_gateway(gateway: GatewayServer) -> Iterator[GatewayServer]:
     scripts = {
         name: http("200 OK", json.dumps({"data": data, "usage": {"prompt_tokens": 2}}).encode(), JSON_TYPE)
         for name, data in ANSWERS.items()
     }
     with listening(scripts) as odd:
-        models = [shaped("embed", name, provider="odd", modality="embedding", upstream_model=name) for name in ANSWERS]
-        catalogue = catalogue_for(simulator.url, *models)
-        catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
-        yield start_shared_gateway(catalogue=catalogue)
+        at = {"provider": "odd-vectors", "modality": "embedding"}
+        gateway.offer(
+            providers=[provider("odd-vectors", f"http://127.0.0.1:{odd.port}/v1")],
+            models=[shaped("embed", name, upstream_model=name, **at) for name in ANSWERS],
+        )
+        yield gateway
 
 
 @pytest.fixture
@@ -279,27 +280,27 @@ def odd_account(odd_gateway: GatewayServer, open_account: OpenAccount) -> Custom
 @pytest.mark.parametrize("name", GOOD)
 def test_vectors_come_in_the_order_of_the_inputs(odd_account: Customer, name: str, given: Any) -> None:
     for format, expected_vector in (("float", FLOATS), ("base64", PACKED)):
-        data = answer(odd_account, model=f"odd/embed/{name}", input=given, encoding_format=format)["data"]
+        data = answer(odd_account, model=f"odd-vectors/embed/{name}", input=given, encoding_format=format)["data"]
         assert data == [{"object": "embedding", "index": index, "embedding": expected_vector} for index in (0, 1)]
 
 
 @pytest.mark.parametrize("name", [name for name in ANSWERS if name not in GOOD])
 def test_what_is_no_vector_for_each_input_costs_nothing(odd_account: Customer, name: str) -> None:
     for format in ("float", "base64", *([] if name in IN_BYTES else [None])):
-        reply = ask(odd_account, model=f"odd/embed/{name}", input=["a", "b"], encoding_format=format)
+        reply = ask(odd_account, model=f"odd-vectors/embed/{name}", input=["a", "b"], encoding_format=format)
         assert refusal(reply) == UPSTREAM_FAILED
     assert bills.untouched(odd_account)
 
 
 @pytest.mark.parametrize("name", IN_BYTES)
 def test_one_vector_in_bytes_leaves_all_as_they_are(odd_account: Customer, name: str) -> None:
-    data = answer(odd_account, model=f"odd/embed/{name}", input=["a", "b"])["data"]
+    data = answer(odd_account, model=f"odd-vectors/embed/{name}", input=["a", "b"])["data"]
     assert [item["embedding"] for item in data] == [item["embedding"] for item in ANSWERS[name]]
 
 
 @pytest.mark.parametrize("given", ["a", ["a"], [1, 2], [[1, 2]]], ids=str)
 def test_a_vector_too_many_costs_nothing(odd_account: Customer, given: Any) -> None:
-    assert refusal(ask(odd_account, model="odd/embed/in-order", input=given)) == UPSTREAM_FAILED
+    assert refusal(ask(odd_account, model="odd-vectors/embed/in-order", input=given)) == UPSTREAM_FAILED
     assert bills.untouched(odd_account)
 
 

@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 
 from tests import bills
-from tests.catalogue import catalogue_for, model, provider
+from tests.catalogue import model, provider
 from tests.chat import HELLO, Stream, answer
-from tests.conftest import OpenAccount, StartGateway
+from tests.conftest import OpenAccount
 from tests.inference.messages.events import Events as MessageEvents
 from tests.inference.shapes import TEXT, shaped
 from tests.inference.six_ways import WAYS, Answer, ask, tool_of
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
-from tests.servers.simulator import Simulator
 from tests.simulator.process import running
 
 Json = dict[str, Any]
@@ -105,7 +104,7 @@ def both_dialects(cases: dict[str, Answer]) -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterator[GatewayServer]:
+def gateway(gateway: GatewayServer) -> Iterator[GatewayServer]:
     models = [
         model(slug(words), provider=dialect, upstream_model=words) for dialect in (OPENAI, ANTHROPIC) for words in WORDS
     ]
@@ -116,10 +115,10 @@ def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterato
     ]
     text = "finish-every-chunk"
     models.append(shaped("text", text, modality="completion", upstream_model=text))
-    catalogue = catalogue_for(simulator.url, *models)
     with running() as alone:
-        catalogue["providers"] += [provider(ALONE, alone.url), provider(CLAUDE_ALONE, alone.url, dialect="anthropic")]
-        yield start_shared_gateway(catalogue=catalogue).stocked()
+        providers = [provider(ALONE, alone.url), provider(CLAUDE_ALONE, alone.url, dialect="anthropic")]
+        gateway.offer(providers=providers, models=models)
+        yield gateway
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 import socket
 import struct
 from collections.abc import Iterator
@@ -10,14 +11,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests import bills
-from tests.catalogue import catalogue_for, model, provider
-from tests.conftest import OpenAccount, StartGateway
+from tests.catalogue import model, provider
 from tests.envelope import message, refusal
 from tests.inference.odd_upstream import WAIT, OddUpstream, http, listening
 from tests.inference.shapes import ALL_BEHAVIOURS, MODES, WAYS, Way
 from tests.patience import eventually
 from tests.rawhttp import connect, read_response
 from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=lambda way: way.name)
@@ -130,20 +131,21 @@ def patient_upstream() -> Iterator[OddUpstream]:
 
 
 def test_who_leaves_before_a_whole_answer_is_settled_pays_nothing(
-    simulator: Simulator, patient_upstream: OddUpstream, start_gateway: StartGateway, open_account: OpenAccount
+    gateway: GatewayServer, account: Customer, patient_upstream: OddUpstream
 ) -> None:
     """Sooner than anybody looks at the clients of calls that are open for a while."""
-    catalogue = catalogue_for(simulator.url, model("whole", provider="patient", upstream_model="whole"))
-    catalogue["providers"].append(provider("patient", f"http://127.0.0.1:{patient_upstream.port}/v1"))
-    server = start_gateway(catalogue=catalogue)
-    customer = open_account(server)
+    gateway.offer(
+        providers=[provider("patient", f"http://127.0.0.1:{patient_upstream.port}/v1")],
+        models=[model("whole", provider="patient", upstream_model="whole")],
+    )
     way = Way("patient", "/v1/chat/completions", "patient/test", 0)
-    with asking(customer, way, "whole", max_tokens=16), asking(customer, way, "whole", max_tokens=16) as crashing:
+    with asking(account, way, "whole", max_tokens=16), asking(account, way, "whole", max_tokens=16) as crashing:
         assert eventually(lambda: patient_upstream.paths == ["/v1/chat/completions"] * 2)
         reset(crashing)
     patient_upstream.may_go_on.set()
-    assert eventually(lambda: server.log.count("outcome=client_left") == 2)
-    assert bills.untouched(customer)
+    left = re.compile(rf"outcome=client_left .*account={account.id}")
+    assert eventually(lambda: len(left.findall(gateway.log)) == 2)
+    assert bills.untouched(account)
 
 
 @every_way

@@ -8,9 +8,9 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion
 
 from tests import bills
-from tests.catalogue import catalogue_for, model, provider
+from tests.catalogue import model, provider
 from tests.chat import HELLO, Stream
-from tests.conftest import OpenAccount, StartGateway
+from tests.conftest import OpenAccount
 from tests.envelope import checked, refusal
 from tests.inference.messages.events import Events
 from tests.inference.odd_answers import BLOCKS, DEEP, DELTAS, GREP, LINE_ENDS, SCRIPTS, WEATHER
@@ -18,7 +18,6 @@ from tests.inference.odd_upstream import listening
 from tests.inference.shapes import CHAT, TEXT, shaped
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
-from tests.servers.simulator import Simulator
 
 Json = dict[str, Any]
 
@@ -26,15 +25,19 @@ UPSTREAM_FAILED = (503, "provider_error", "provider_error", None)
 
 
 @pytest.fixture(scope="module")
-def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterator[GatewayServer]:
+def gateway(hurried_gateway: GatewayServer) -> Iterator[GatewayServer]:
     with listening(SCRIPTS) as odd:
-        models = [model(name, provider="odd", upstream_model=name) for name in SCRIPTS]
-        models += [shaped("text", name, provider="odd", modality="completion", upstream_model=name) for name in SCRIPTS]
-        models += [model(f"{name}-no-reason", provider="claude", upstream_model=f"{name}-no-reason") for name in BLOCKS]
-        catalogue = catalogue_for(simulator.url, *models)
+        models = [model(name, provider="odd-says", upstream_model=name) for name in SCRIPTS]
+        models += [
+            shaped("text", name, provider="odd-says", modality="completion", upstream_model=name) for name in SCRIPTS
+        ]
+        models += [
+            model(f"{name}-no-reason", provider="claude-says", upstream_model=f"{name}-no-reason") for name in BLOCKS
+        ]
         url = f"http://127.0.0.1:{odd.port}/v1"
-        catalogue["providers"] += [provider("odd", url), provider("claude", url, dialect="anthropic")]
-        yield start_shared_gateway(catalogue=catalogue, GATEWAY_STREAM_IDLE_TIMEOUT="0.5").stocked()
+        providers = [provider("odd-says", url), provider("claude-says", url, dialect="anthropic")]
+        hurried_gateway.offer(providers=providers, models=models)
+        yield hurried_gateway
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
 
 def ask(customer: Customer, name: str, **fields: Any) -> Any:
     """A chat; on a whole answer `max_tokens` is small, or the upstream is asked to stream it."""
-    return customer.http.post(CHAT, json={"model": f"odd/test/{name}", "messages": HELLO, **fields})
+    return customer.http.post(CHAT, json={"model": f"odd-says/test/{name}", "messages": HELLO, **fields})
 
 
 def stream(customer: Customer, name: str, **fields: Any) -> Stream:
@@ -52,7 +55,7 @@ def stream(customer: Customer, name: str, **fields: Any) -> Stream:
 
 
 def complete(customer: Customer, name: str, **fields: Any) -> Any:
-    return customer.http.post(TEXT, json={"model": f"odd/text/{name}", "prompt": "hi", **fields})
+    return customer.http.post(TEXT, json={"model": f"odd-says/text/{name}", "prompt": "hi", **fields})
 
 
 def answer(customer: Customer, name: str, **fields: Any) -> Json:
@@ -135,7 +138,7 @@ def test_an_end_in_order_after_a_finish_or_a_count_finishes_every_choice(
 @pytest.mark.parametrize("reason", BLOCKS)
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "aggregated"])
 def test_a_message_that_was_counted_and_ended_has_a_reason(customer: Customer, reason: str, streams: bool) -> None:
-    asked = {"model": f"claude/test/{reason}-no-reason", "max_tokens": 1000, "messages": HELLO, "stream": streams}
+    asked = {"model": f"claude-says/test/{reason}-no-reason", "max_tokens": 1000, "messages": HELLO, "stream": streams}
     reply = customer.http.post("/v1/messages", json=asked)
     if streams:
         *_, last, end = Events.of(reply).all
@@ -237,7 +240,7 @@ def test_streamed_texts_have_every_field_that_clients_demand(customer: Customer)
 @pytest.mark.parametrize("path", [CHAT, TEXT])
 def test_a_choice_without_a_message_is_the_upstreams_fault(customer: Customer, name: str, path: str) -> None:
     asked: Json = {"n": 2, **({"messages": HELLO} if path == CHAT else {"prompt": "hi"})}
-    reply = customer.http.post(path, json={"model": f"odd/test/{name}", "max_tokens": 16, **asked})
+    reply = customer.http.post(path, json={"model": f"odd-says/test/{name}", "max_tokens": 16, **asked})
     assert refusal(reply) == UPSTREAM_FAILED
     assert bills.untouched(customer)
 
@@ -265,7 +268,7 @@ def test_behind_a_finish_such_an_error_leaves_the_answer_to_be_estimated(custome
 
 
 def test_arguments_that_are_too_deep_for_an_answer_are_a_text_in_it(customer: Customer) -> None:
-    asked = {"model": "odd/test/deep-arguments", "max_tokens": 1000, "messages": HELLO}
+    asked = {"model": "odd-says/test/deep-arguments", "max_tokens": 1000, "messages": HELLO}
     reply = customer.http.post("/v1/messages", json=asked)
     assert reply.status_code == 200, reply.text
     assert reply.json()["content"][0]["input"] == {"invalid_arguments": DEEP}

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from typing import Any
 
 import orjson
 import pytest
@@ -33,7 +34,7 @@ FREE = {"currency": "EUR", "prompt_per_1m_tokens": 0, "completion_per_1m_tokens"
 DEAR = {"currency": "EUR", "prompt_per_1m_tokens": 1000, "completion_per_1m_tokens": 2000}
 
 
-def catalogue(simulator: Simulator) -> dict[str, object]:
+def catalogue(simulator: Simulator) -> dict[str, Any]:
     """Answers of a word and of fifty, at 0.001 EUR for a token in and 0.002 for one out."""
     offers = [model(f"dear-{slug}", upstream_model=upstream, pricing=DEAR) for slug, upstream in UPSTREAMS.items()]
     both = [
@@ -59,8 +60,10 @@ def two_workers(start_shared_gateway: StartGateway, simulator: Simulator, shared
 
 
 @pytest.fixture(scope="module")
-def one_worker(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
-    return start_shared_gateway(catalogue=catalogue(simulator), GATEWAY_AUTO_FAILOVER="true")
+def one_worker(failover_gateway: GatewayServer, simulator: Simulator) -> GatewayServer:
+    content = catalogue(simulator)
+    failover_gateway.offer(providers=content["providers"], models=content["models"])
+    return failover_gateway
 
 
 @pytest.fixture(params=["two_workers", "one_worker"])

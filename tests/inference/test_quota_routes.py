@@ -14,7 +14,7 @@ from catalogue.routing.quota import seconds_to_midnight
 from tests import bills
 from tests.catalogue import Entry, catalogue_for, model, provider, region
 from tests.chat import HELLO, PATH, answer, ask, question, stream
-from tests.conftest import OpenAccount, StartGateway
+from tests.conftest import OpenAccount
 from tests.envelope import message, refusal
 from tests.servers.customer import Customer, GatewaySession
 from tests.servers.gateway import GatewayServer
@@ -51,9 +51,11 @@ def catalogue(simulator_url: str) -> Entry:
 
 
 @pytest.fixture(scope="module")
-def server(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
+def server(pair_gateway: GatewayServer, simulator: Simulator) -> GatewayServer:
     """Two workers, which must count together."""
-    return start_shared_gateway(catalogue=catalogue(simulator.url), WEB_CONCURRENCY="2")
+    content = catalogue(simulator.url)
+    pair_gateway.offer(providers=content["providers"], models=content["models"])
+    return pair_gateway
 
 
 @pytest.fixture

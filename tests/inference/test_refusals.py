@@ -11,7 +11,7 @@ import pytest
 from tests import bills
 from tests.catalogue import PRICES, provider
 from tests.chat import HELLO, Stream
-from tests.conftest import PROVIDER_KEYS, OpenAccount, StartGateway
+from tests.conftest import PROVIDER_KEYS, OpenAccount
 from tests.envelope import message, refusal
 from tests.inference import shapes
 from tests.inference.messages.events import Events
@@ -20,7 +20,6 @@ from tests.inference.responses.events import Events as ResponseEvents
 from tests.inference.shapes import CHAT, EMBEDDINGS, TEXT
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
-from tests.servers.simulator import Simulator
 
 Json = dict[str, Any]
 
@@ -140,15 +139,14 @@ def odd() -> Iterator[OddUpstream]:
 
 
 @pytest.fixture(scope="module")
-def strict(simulator: Simulator, odd: OddUpstream, start_shared_gateway: StartGateway) -> GatewayServer:
-    content = shapes.catalogue(simulator.url)
+def strict(failover_gateway: GatewayServer, odd: OddUpstream) -> GatewayServer:
     at = f"http://127.0.0.1:{odd.port}/v1"
-    content["providers"] += [
+    providers = [
         provider("odd", at, credential_env="SIM_API_KEY"),
         provider("oddclaude", at, dialect="anthropic"),
         *(provider(f"rank{rank}", at) for rank in range(4)),
     ]
-    content["models"] += [
+    models = [
         *(
             shapes.shaped("test", name, provider=slug, upstream_model=name)
             for slug in ("odd", "oddclaude")
@@ -161,7 +159,8 @@ def strict(simulator: Simulator, odd: OddUpstream, start_shared_gateway: StartGa
             for rank, (behaviour, window) in enumerate(candidates)
         ),
     ]  # fmt: skip
-    return start_shared_gateway(catalogue=content, GATEWAY_AUTO_FAILOVER="true")
+    failover_gateway.offer(providers=providers, models=models)
+    return failover_gateway
 
 
 @pytest.fixture

@@ -10,12 +10,11 @@ import requests
 
 from tests import bills
 from tests.chat import HELLO_COST, PATH, Stream, answer, ask, question, stream
-from tests.conftest import OpenAccount, StartGateway
+from tests.conftest import OpenAccount
 from tests.envelope import checked, message, refusal
 from tests.patience import eventually
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
-from tests.servers.pauses import SHORT, paused
 from tests.servers.simulator import Simulator
 
 CREDIT = Decimal(100)
@@ -26,25 +25,8 @@ BROKE = (402, "invalid_request_error", "insufficient_credits", None)
 
 NO_RETRY_STATUSES = (401, 403, 404)
 RETRY_STATUSES = (408, 409, 425, 429, 500, 502, 503, 529)
-BUDGETS = {
-    "GATEWAY_FIRST_BYTE_TIMEOUT": "0.5",
-    "GATEWAY_STREAM_IDLE_TIMEOUT": "0.5",
-    "GATEWAY_OVERALL_TIMEOUT": "1.5",
-}
 
 whole_or_streamed = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
-
-
-@pytest.fixture(scope="module")
-def impatient(start_shared_gateway: StartGateway) -> GatewayServer:
-    """A gateway whose budgets run out while a test looks on."""
-    return start_shared_gateway(catalogue=None, **BUDGETS, **paused(SHORT))
-
-
-@pytest.fixture
-def hurried(impatient: GatewayServer, open_account: OpenAccount) -> Customer:
-    """A fresh account on the impatient gateway."""
-    return open_account(impatient)
 
 
 def the_record(customer: Customer) -> bills.Record:
@@ -186,21 +168,21 @@ def test_an_upstream_that_breaks_before_any_output_is_a_503_that_costs_nothing(
     ("slug", "streams"), [("slow-first-byte", False), ("slow-first-byte", True), ("stall-at-once", True)]
 )
 def test_an_upstream_that_never_begins_is_a_504_that_names_the_budget(
-    hurried: Customer, slug: str, streams: bool
+    hurried_account: Customer, slug: str, streams: bool
 ) -> None:
-    reply = ask(hurried, slug, stream=streams, max_tokens=16)
+    reply = ask(hurried_account, slug, stream=streams, max_tokens=16)
     assert refusal(reply) == TIMED_OUT
     assert "first-byte" in message(reply)
     assert "Retry-After" not in reply.headers
     assert "x-should-retry" not in reply.headers
-    assert bills.untouched(hurried)
+    assert bills.untouched(hurried_account)
 
 
-def test_an_upstream_that_sends_no_output_in_time_is_a_504(hurried: Customer) -> None:
+def test_an_upstream_that_sends_no_output_in_time_is_a_504(hurried_account: Customer) -> None:
     """It says who it is, which meets the first-byte budget, and then nothing."""
-    reply = ask(hurried, "pause-after-role", stream=True)
+    reply = ask(hurried_account, "pause-after-role", stream=True)
     assert refusal(reply) == TIMED_OUT
-    assert bills.untouched(hurried)
+    assert bills.untouched(hurried_account)
 
 
 # --- Broken off in mid-stream
@@ -238,11 +220,11 @@ def test_a_broken_stream_has_neither_a_finish_nor_usage(account: Customer) -> No
 
 
 @pytest.mark.parametrize("slug", ["no-done", "stall-after-finish"])
-def test_a_stream_is_complete_once_every_choice_has_finished(hurried: Customer, slug: str) -> None:
-    streamed = stream(hurried, slug)
+def test_a_stream_is_complete_once_every_choice_has_finished(hurried_account: Customer, slug: str) -> None:
+    streamed = stream(hurried_account, slug)
     assert (streamed.done, streamed.errors) == (True, [])
     assert streamed.chunks[-1]["choices"][0]["finish_reason"] == "stop"
-    assert (the_record(hurried).ending, the_record(hurried).interrupted) == ("finished", False)
+    assert (the_record(hurried_account).ending, the_record(hurried_account).interrupted) == ("finished", False)
 
 
 # --- Stalled
@@ -251,31 +233,31 @@ def test_a_stream_is_complete_once_every_choice_has_finished(hurried: Customer, 
 @pytest.mark.parametrize("slug", ["stall", "slow-chunks"], ids=["idle", "overall"])
 @pytest.mark.parametrize("options", [{}, {"stream_options": {"include_usage": True}}], ids=["plain", "asks for usage"])
 def test_a_stall_ends_with_an_empty_delta_usage_and_done(
-    hurried: Customer, slug: str, options: dict[str, object]
+    hurried_account: Customer, slug: str, options: dict[str, object]
 ) -> None:
-    streamed = stream(hurried, slug, **options)
+    streamed = stream(hurried_account, slug, **options)
     assert (streamed.done, streamed.errors) == (True, [])
     last = streamed.chunks[-1]
     assert last["choices"] == [{"index": 0, "delta": {}, "finish_reason": None}]
     assert {"usage", "gateway_metadata"} <= set(last)
-    record = the_record(hurried)
+    record = the_record(hurried_account)
     assert (record.ending, record.interrupted, record.usage_estimated) == ("stalled", True, True)
     assert record.cost == bills.exact(last["usage"]["cost"])
     assert record.balance_after == bills.exact(last["usage"]["remaining_balance"])
 
 
-def test_a_stall_bills_only_what_was_delivered(hurried: Customer) -> None:
-    streamed = stream(hurried, "stall")
+def test_a_stall_bills_only_what_was_delivered(hurried_account: Customer) -> None:
+    streamed = stream(hurried_account, "stall")
     tokens = streamed.chunks[-1]["usage"]["completion_tokens"]
     assert streamed.text == "hello there"
     assert 0 < tokens <= len(streamed.text)
 
 
-def test_comments_are_no_first_byte(hurried: Customer) -> None:
+def test_comments_are_no_first_byte(hurried_account: Customer) -> None:
     """They come every 0.2 s for a second: the first byte of data is later than the budget for it."""
-    reply = ask(hurried, "pings", stream=True)
+    reply = ask(hurried_account, "pings", stream=True)
     assert refusal(reply) == TIMED_OUT
-    assert bills.untouched(hurried)
+    assert bills.untouched(hurried_account)
 
 
 # --- Usage that is missing, late or false
@@ -283,10 +265,10 @@ def test_comments_are_no_first_byte(hurried: Customer) -> None:
 
 @pytest.mark.parametrize(("slug", "streams"), [("no-usage", False), ("no-usage", True), ("never-usage", True)])
 def test_without_the_upstreams_usage_it_is_estimated_and_the_record_says_so(
-    hurried: Customer, slug: str, streams: bool
+    hurried_account: Customer, slug: str, streams: bool
 ) -> None:
-    usage = (stream(hurried, slug).chunks[-1] if streams else answer(hurried, slug))["usage"]
-    record = the_record(hurried)
+    usage = (stream(hurried_account, slug).chunks[-1] if streams else answer(hurried_account, slug))["usage"]
+    record = the_record(hurried_account)
     assert (record.ending, record.interrupted, record.usage_estimated) == ("finished", False, True)
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (record.prompt_tokens, record.completion_tokens)
     assert record.cost == bills.exact(usage["cost"])

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.catalogue import catalogue_for, model, provider
-from tests.conftest import OpenAccount, StartGateway
+from tests.catalogue import model, provider
+from tests.conftest import OpenAccount
 from tests.inference.messages.events import Events as MessageEvents
 from tests.inference.odd_answers import chunk, streamed
 from tests.inference.odd_upstream import OddUpstream, listening
@@ -144,9 +144,9 @@ def odd() -> Iterator[OddUpstream]:
 
 
 @pytest.fixture(scope="module")
-def gateway(simulator: Simulator, odd: OddUpstream, start_shared_gateway: StartGateway) -> GatewayServer:
+def gateway(gateway: GatewayServer, simulator: Simulator, odd: OddUpstream) -> GatewayServer:
     models = [model(name, upstream_model=behaviour) for name, behaviour in SIGNED.items()]
-    models += [model(name, provider="odd", upstream_model=name) for name in ODD]
+    models += [model(name, provider="odd-signs", upstream_model=name) for name in ODD]
     models += [
         model("gemini-3", upstream_model="google/gemini-3-pro+tools+signs:google"),
         model("gemini-2", upstream_model="gemini-2.5-pro+describe"),
@@ -154,9 +154,9 @@ def gateway(simulator: Simulator, odd: OddUpstream, start_shared_gateway: StartG
         model("native", upstream_model="describe", modality="responses"),
         model("claude", provider="simanthropic", upstream_model="describe"),
     ]
-    catalogue = catalogue_for(simulator.url, *models)
-    catalogue["providers"] += [provider("odd", f"http://127.0.0.1:{odd.port}/v1"), provider("other", simulator.url)]
-    return start_shared_gateway(catalogue=catalogue).stocked()
+    providers = [provider("odd-signs", f"http://127.0.0.1:{odd.port}/v1"), provider("other", simulator.url)]
+    gateway.offer(providers=providers, models=models)
+    return gateway
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ def test_messages_bring_signatures_back(customer: Customer, slug: str, cap: int,
 def test_what_was_signed_comes_back_where_it_was(
     customer: Customer, odd: OddUpstream, name: str, form: str, *, streams: bool
 ) -> None:
-    asked: Json = {"model": f"odd/test/{name}", "stream": streams}
+    asked: Json = {"model": f"odd-signs/test/{name}", "stream": streams}
     if form == "responses":
         asked |= {"input": [BOTH], "max_output_tokens": 500}
         reply = customer.http.post(RESPONSES, json=asked)

@@ -199,17 +199,26 @@ def test_an_upstream_without_a_trusted_certificate_never_sees_the_request(
 # --- Statuses
 
 
-@pytest.mark.parametrize("code", [*FUTILE, *WORTH_A_RETRY])
-@pytest.mark.parametrize(
-    ("path", "model", "fields"),
-    [
-        (shapes.CHAT, "simanthropic/claude", {"max_tokens": 16}),
-        (shapes.CHAT, "simanthropic/claude", {"stream": True}),
-        (shapes.TEXT, "sim/text", {"stream": True}),
-        (EMBEDDINGS, "sim/embed", {}),
-    ],
-    ids=["claude", "claude streamed", "text streamed", "embeddings"],
-)
+STATUS_WAYS: dict[str, tuple[str, str, Json]] = {
+    "claude streamed": (shapes.CHAT, "simanthropic/claude", {"stream": True}),
+    "text streamed": (shapes.TEXT, "sim/text", {"stream": True}),
+    "embeddings": (EMBEDDINGS, "sim/embed", {}),
+}
+# Each code in one way, and one of each kind in the others.
+STATUS_ROWS = [
+    *(
+        pytest.param(shapes.CHAT, "simanthropic/claude", {"max_tokens": 16}, code, id=f"claude-{code}")
+        for code in (*FUTILE, *WORTH_A_RETRY)
+    ),
+    *(
+        pytest.param(*row, code, id=f"{name}-{code}")
+        for name, row in STATUS_WAYS.items()
+        for code in (401, 404, 429, 503)
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "model", "fields", "code"), STATUS_ROWS)
 def test_a_status_is_a_503_that_is_only_retried_where_that_may_help(
     customer: Customer, odd: OddUpstream, simulator: Simulator, code: int, path: str, model: str, fields: Json
 ) -> None:

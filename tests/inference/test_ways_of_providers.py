@@ -13,9 +13,9 @@ import pytest
 
 from simulator.openai import vector
 from tests.bills import debits, records
-from tests.catalogue import catalogue_for, model, provider
+from tests.catalogue import model, provider
 from tests.chat import HELLO, Stream
-from tests.conftest import OpenAccount, StartGateway
+from tests.conftest import OpenAccount
 from tests.envelope import refusal
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
@@ -73,10 +73,13 @@ EMBEDDING = ("int8", "total-alone")
 
 
 @pytest.fixture(scope="module")
-def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> GatewayServer:
-    catalogue = catalogue_for(
-        simulator.url,
-        *(
+def gateway(gateway: GatewayServer, simulator: Simulator) -> GatewayServer:
+    gateway.offer(
+        providers=[
+            provider("google", simulator.url, total_includes_reasoning=True),
+            provider("voxtral", simulator.url, total_includes_audio_prompts=True),
+        ],
+        models=[
             model(
                 name,
                 provider=at,
@@ -85,13 +88,9 @@ def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Gateway
                 modality="embedding" if name in EMBEDDING else "chat",
             )
             for name, (behaviour, at) in MODELS.items()
-        ),
+        ],
     )
-    catalogue["providers"] += [
-        provider("google", simulator.url, total_includes_reasoning=True),
-        provider("voxtral", simulator.url, total_includes_audio_prompts=True),
-    ]
-    return start_shared_gateway(catalogue=catalogue).stocked()
+    return gateway
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import orjson
 import pytest
 
 from tests import bills
-from tests.catalogue import catalogue_for, model, provider
+from tests.catalogue import model, provider
 from tests.chat import HELLO, PATH, Stream, answer, question
-from tests.conftest import OpenAccount, StartGateway
+from tests.conftest import OpenAccount
 from tests.inference.messages.events import Events as MessageEvents
 from tests.inference.odd_answers import JSON, chunk, streamed
 from tests.inference.odd_upstream import Script, http, listening
@@ -17,7 +17,6 @@ from tests.inference.shapes import TEXT, shaped
 from tests.inference.six_ways import WAYS, Answer, ask, tool_of
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
-from tests.servers.simulator import Simulator
 
 Json = dict[str, Any]
 COUNTED: Json = {"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}}
@@ -519,19 +518,19 @@ SCRIPTS: dict[str, Script] = {
 
 
 def provider_of(name: str) -> str:
-    return "claude" if name.startswith("messages-") else "odd"
+    return "claude-sends" if name.startswith("messages-") else "odd-sends"
 
 
 @pytest.fixture(scope="module")
-def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterator[GatewayServer]:
+def gateway(gateway: GatewayServer) -> Iterator[GatewayServer]:
     with listening(SCRIPTS) as odd:
         models = [model(name, provider=provider_of(name), upstream_model=name) for name in SCRIPTS]
         text = "text-finish-in-every-chunk"
-        models.append(shaped("text", text, provider="odd", modality="completion", upstream_model=text))
-        catalogue = catalogue_for(simulator.url, *models)
+        models.append(shaped("text", text, provider="odd-sends", modality="completion", upstream_model=text))
         url = f"http://127.0.0.1:{odd.port}/v1"
-        catalogue["providers"] += [provider("odd", url), provider("claude", url, dialect="anthropic")]
-        yield start_shared_gateway(catalogue=catalogue).stocked()
+        providers = [provider("odd-sends", url), provider("claude-sends", url, dialect="anthropic")]
+        gateway.offer(providers=providers, models=models)
+        yield gateway
 
 
 @pytest.fixture
@@ -578,7 +577,7 @@ def test_an_answer_that_has_failed_or_may_lack_a_piece_of_a_call_is_not_finished
 @pytest.mark.parametrize("name", ["whole-failed", "whole-failed-choice"])
 def test_a_whole_answer_that_has_failed_is_none(customer: Customer, name: str, way: str) -> None:
     cap = {"max_output_tokens": 16} if way.startswith("responses") else {"max_tokens": 16}
-    assert ask(customer, f"odd/test/{name}", way, **cap) == Answer(refused=503)
+    assert ask(customer, f"odd-sends/test/{name}", way, **cap) == Answer(refused=503)
     assert bills.untouched(customer)
 
 
@@ -586,12 +585,12 @@ def test_a_whole_answer_that_has_failed_is_none(customer: Customer, name: str, w
 @pytest.mark.parametrize("name", NAMES)
 def test_the_name_of_a_tool_comes_in_pieces_or_late(customer: Customer, name: str, way: str) -> None:
     tools = [tool_of(way, each) for each in ("get_weather", "get_time")]
-    assert ask(customer, f"odd/test/name-{name}", way, tools=tools) == NAMES[name][1]
+    assert ask(customer, f"odd-sends/test/name-{name}", way, tools=tools) == NAMES[name][1]
 
 
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
 def test_messages_name_the_sequence_that_stopped_an_answer(customer: Customer, streams: bool) -> None:
-    body = {"model": "odd/test/matched-stop", "messages": HELLO, "max_tokens": 500, "stop_sequences": ["END"]}
+    body = {"model": "odd-sends/test/matched-stop", "messages": HELLO, "max_tokens": 500, "stop_sequences": ["END"]}
     reply = customer.http.post("/v1/messages", json={**body, "stream": streams})
     ended = MessageEvents.of(reply).last["delta"] if streams else reply.json()
     assert (ended["stop_reason"], ended["stop_sequence"]) == ("stop_sequence", "END")
@@ -606,18 +605,18 @@ def test_an_answer_that_says_nothing_is_an_empty_text(customer: Customer) -> Non
 @pytest.mark.parametrize("way", [way for way in WAYS if way.endswith("whole")])
 def test_a_whole_answer_with_half_a_character_is_read(customer: Customer, name: str, way: str) -> None:
     cap = {"max_output_tokens": 16} if way.startswith("responses") else {"max_tokens": 16}
-    assert ask(customer, f"odd/test/{name}", way, **cap).text == WHOLE[name][1]
+    assert ask(customer, f"odd-sends/test/{name}", way, **cap).text == WHOLE[name][1]
 
 
 def test_a_tools_input_with_half_a_character_is_read(customer: Customer) -> None:
     """Arguments are the text of a model; in Messages they are an object, which has to be written."""
-    got = ask(customer, "odd/test/half-a-character-escaped-in-arguments", "messages whole")
+    got = ask(customer, "odd-sends/test/half-a-character-escaped-in-arguments", "messages whole")
     assert got.calls == (("f", {"p": "x\ufffd"}),)
 
 
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
 def test_a_text_completion_goes_on_behind_a_finish(customer: Customer, streams: bool) -> None:
-    body = {"model": "odd/text/text-finish-in-every-chunk", "prompt": "hi", "stream": streams, "max_tokens": 500}
+    body = {"model": "odd-sends/text/text-finish-in-every-chunk", "prompt": "hi", "stream": streams, "max_tokens": 500}
     reply = customer.http.post(TEXT, json=body)
     assert reply.status_code == 200, reply.text
     if not streams:
@@ -629,7 +628,7 @@ def test_a_text_completion_goes_on_behind_a_finish(customer: Customer, streams: 
 
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
 def test_each_of_two_choices_goes_on_behind_its_finish(customer: Customer, streams: bool) -> None:
-    body = question("odd/test/two-choices-finish-in-every-chunk", n=2, stream=streams, max_tokens=500)
+    body = question("odd-sends/test/two-choices-finish-in-every-chunk", n=2, stream=streams, max_tokens=500)
     reply = customer.http.post(PATH, json=body)
     if not streams:
         choices = reply.json()["choices"]
@@ -659,5 +658,5 @@ def test_two_kinds_of_one_number_are_two(customer: Customer) -> None:
 
 
 def whole_message(customer: Customer, name: str) -> Json:
-    message: Json = answer(customer, f"odd/test/{name}", max_tokens=500)["choices"][0]["message"]
+    message: Json = answer(customer, f"odd-sends/test/{name}", max_tokens=500)["choices"][0]["message"]
     return message

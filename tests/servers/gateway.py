@@ -13,6 +13,7 @@ from typing import Any, Self
 import psycopg
 import requests
 
+from tests.patience import eventually
 from tests.plugin import LedgerMismatch
 from tests.servers.databases import FreshDatabases
 from tests.servers.manage import Completed, ManageHelper, run_manage
@@ -152,6 +153,17 @@ class GatewayServer:
             path.write_text(json.dumps(catalogue))
             catalogue = path
         return self.manage("seed_catalogue", str(catalogue), *flags).ok()
+
+    def offer(self, *, providers: Sequence[Mapping[str, Any]] = (), models: Sequence[Mapping[str, Any]]) -> None:
+        """Adds to the catalogue, and returns once every worker serves what was added."""
+        before = self._catalogue_version()
+        self.seed({"providers": providers, "models": models})
+        if (version := self._catalogue_version()) != before:
+            assert eventually(lambda: self.log.count(f"catalogue snapshot {version}:") == len(self.worker_pids()))
+
+    def _catalogue_version(self) -> int:
+        ((version,),) = self.query("SELECT version FROM catalogue_catalogueversion")
+        return int(version)
 
     def manage(self, *arguments: str) -> Completed:
         """A management command on this server's database, in milliseconds."""
