@@ -218,7 +218,12 @@ def _usage(wallet: Wallet, entry: Entry, record: Record) -> Iterator[str]:
 
 
 def _without_entry(batch: list[Wallet]) -> Iterator[tuple[Any, ...]]:
-    records = Generation.objects.filter(account_id__in=_ids(batch), ledger_entry=None)
+    records = Generation.objects.filter(account_id__in=_ids(batch))
+    if len(batch) == 1:
+        records = records.filter(ledger_entry=None)
+    else:  # PostgreSQL would join a few records with the whole ledger; it looks a subquery up for each record.
+        entry = LedgerEntry.objects.filter(generation_id=OuterRef("pk")).order_by().values("pk")[:1]
+        records = records.annotate(entry=Subquery(entry)).filter(entry=None)
     return records.order_by("account_id", "created_at", "id").values_list(*columns_of_record()).iterator(PAGE)
 
 
