@@ -476,8 +476,8 @@ def test_reading_costs_a_fixed_number_of_queries_however_long_the_book(
 ) -> None:
     for number in range(20):
         entries.grant(acme.pk, Decimal(1), f"invoice {number}")
-    # the wallets, its entries, the last number, the wallet's count, records without an entry, the accounts without a
-    # wallet; and in a transaction (two more) its watermark, the sums of its records and its rows by day
+    # the wallets, their entries, their last numbers, records without an entry, accounts without a wallet; and in a
+    # transaction (two more) the lock of the watermarks, their times, the sums of records and the rows by day
     with django_assert_max_num_queries(11):
         assert mismatches() == []
 
