@@ -1,92 +1,39 @@
 """Proving the ledger: balances from entries, entries from records, each record's tokens from its upstream's usage, its
 cost and footprint from its tokens and frozen terms, and the usage by day from the records.
 
-Safe beside live traffic: a wallet is read before its entries, and later ones are left to the next run; only a
-watermark is locked. Memory is constant: entries come by pages, with their records, converted only where shown.
+Safe beside live traffic: a wallet is read before its entries, and later ones are left to the next run; only
+watermarks are locked. Memory is constant: entries come by pages, with their records, converted only if shown. Small
+accounts share their statements, because Django takes longer to compile these than to read a few rows.
 """
 
-from collections import namedtuple
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from datetime import date
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
-from functools import lru_cache
 from heapq import merge
 from itertools import chain, groupby
-from typing import Any, NamedTuple, Protocol
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-import orjson
 from django.db import transaction
-from django.db.models import ExpressionWrapper, F, Field, Max, Sum
-from django.db.models.functions import Coalesce, Now
+from django.db.models import F, OuterRef, Subquery, Sum
+from django.db.models.functions import Now
 
 from accounts.models import Account
-from catalogue.pricing import (
-    MEASURED,
-    ContradictoryUsage,
-    EnergyFactors,
-    Footprint,
-    Price,
-    Rates,
-    Usage,
-    cost_of,
-    footprint_of,
-    former_eur_units,
-)
 from gateway.ids import generation_id
-from gateway.money import ExactDecimalField, from_units, plain
+from gateway.money import plain
 
-from ..ledger.endings import PROVIDER_FAILURES
-from ..models import (
-    FROZEN,
-    IMPLAUSIBLE_USAGE,
-    NO_ALIAS,
-    ZERO_USAGE,
-    DailyUsage,
-    FrozenColumns,
-    FrozenTerms,
-    Generation,
-    LedgerEntry,
-    UsageWatermark,
-    Wallet,
-    content_id,
-)
-from .rollups import ADDED_LATER, BEGINNING, GROUP, SUM_PREFIX, SUMS, sums_by
+from ..models import NO_ALIAS, DailyUsage, Generation, LedgerEntry, UsageWatermark, Wallet
+from .recomputation import ReadUsage, Record, as_stored, columns_of_record, read_record, recompute, shown
+from .rollups import ADDED_LATER, GROUP, SUM_PREFIX, SUMS, sums_by
 
 PAGE = 2000  # entries
+MOST_WALLETS = 500  # of a batch: their ids are parameters of its statements
 PART = 20_000  # entries, or one account that has more
 COMPARED = [name for name in SUMS if name not in ADDED_LATER]
 BY = [name for name in GROUP if name != "energy_source"]  # which older days lack
-COSTS = ("prompt cost", "completion cost", "cost", "cost in EUR")
-FOOTPRINT = (
-    *("energy in Wh", "carbon in g", "lowest energy in Wh", "highest energy in Wh", "embodied carbon in g"),
-    "energy source",
-)
-
-
-class ReadUsage(Protocol):
-    """Reads an upstream's usage in a dialect's words (`inference.dialects.read_usage`)."""
-
-    def __call__(self, dialect: str, reported: Any, *, is_embedding: bool, flags: str, prompt: int) -> Usage | None: ...
-
-
-Record = namedtuple(
-    "Record",
-    "id account_id endpoint dialect upstream_usage usage_estimated flags prompt_tokens uncached_prompt_tokens"
-    " cache_read_tokens cache_write_5m_tokens cache_write_1h_tokens completion_tokens prompt_cost completion_cost"
-    " cost cost_eur balance_after ending energy_wh carbon_gco2e energy_wh_low energy_wh_high embodied_gco2e"
-    " energy_source terms_id",
-)
-
-
-class Frozen(NamedTuple):
-    """What a record's terms come to, and what is wrong with them."""
-
-    price: Price
-    rates: Rates
-    factors: EnergyFactors
-    fault: str | None
+Row = TypeVar("Row")
 
 
 class Entry(NamedTuple):
@@ -96,23 +43,6 @@ class Entry(NamedTuple):
     amount: int
     balance_after: int
     generation_id: UUID | None
-
-
-EXACT = {field.attname for field in Generation._meta.concrete_fields if isinstance(field, ExactDecimalField)}
-
-
-def _as_stored(name: str) -> Any:
-    """For `values_list`: an exact decimal's whole number, JSON's text."""
-    return ExpressionWrapper(F(name), output_field=Field[Any, Any]())
-
-
-def _columns(prefix: str = "") -> list[Any]:
-    """For `values_list`: a record's columns, and behind them the frozen ones, which are its own or its terms'."""
-    own = [_as_stored(prefix + name) if name in EXACT else prefix + name for name in Record._fields]
-    return own + [
-        Coalesce(_as_stored(f"{prefix}terms__{name}"), _as_stored(prefix + name), output_field=Field[Any, Any]())
-        for name in FROZEN
-    ]
 
 
 @dataclass(slots=True)
@@ -135,16 +65,17 @@ def verify(
 ) -> Iterator[str | Verification]:
     """Yields a line for each mismatch, and last the Verification, of an account or of all between two ids.
 
-    `report` is called with the account at each page of entries.
+    `report` is called at each page of entries and at the end of each account within a batch. All accounts before the
+    one that it is called with are done.
     """
     result = Verification()
     chosen = {} if account_id is None else {"pk": account_id}
     chosen |= {} if start_at is None else {"pk__gte": start_at}
     chosen |= {} if before is None else {"pk__lt": before}
-    for wallet in Wallet.objects.filter(**chosen).order_by("pk").select_related("account").iterator(PAGE):
-        result.accounts += 1
-        looked_at = _entries(wallet, result, read_usage, report), _without_entry(wallet, result, read_usage)
-        for mismatch in chain(*looked_at, _usage_by_day(wallet)):
+    wallets = Wallet.objects.filter(**chosen).order_by("pk").select_related("account").iterator(PAGE)
+    for batch in _batches(wallets):
+        result.accounts += len(batch)
+        for wallet, mismatch in _verify_batch(batch, result, read_usage, report):
             result.mismatches += 1
             yield f"account {wallet.account.name}: {mismatch}"
     for account in Account.objects.filter(wallet=None, **chosen).order_by("pk").iterator(PAGE):
@@ -166,42 +97,111 @@ def parts(start_at: UUID | None) -> Iterator[tuple[UUID | None, UUID | None]]:
     yield start_at, None
 
 
-def _entries(
-    wallet: Wallet, result: Verification, read_usage: ReadUsage, report: Callable[[UUID, Verification], object]
-) -> Iterator[str]:
-    """Every entry and its record, in the ledger's order, and where that leads."""
-    entries = LedgerEntry.objects.filter(account_id=wallet.pk, seq__lte=wallet.seq).order_by("seq")
-    own = "seq", _as_stored("amount"), _as_stored("balance_after"), "generation_id"
-    rows = entries.values_list(*own, *_columns("generation__"))
-    seq = balance = 0
+def _batches(wallets: Iterable[Wallet]) -> Iterator[list[Wallet]]:
+    """Yields consecutive wallets that have no more than a page of entries together; one that has more comes alone."""
+    batch, entries = list[Wallet](), 0
+    for wallet in wallets:
+        if batch and (entries + wallet.seq > PAGE or len(batch) == MOST_WALLETS):
+            yield batch
+            batch, entries = [], 0
+        batch.append(wallet)
+        entries += wallet.seq
+    if batch:
+        yield batch
+
+
+def _verify_batch(
+    batch: list[Wallet], result: Verification, read_usage: ReadUsage, report: Callable[[UUID, Verification], object]
+) -> Iterator[tuple[Wallet, str]]:
+    """Yields each mismatch with its wallet: first of all entries, then of records without one, then of usage by day."""
+    entries = chain.from_iterable(_pages(batch, lambda: report(batch[0].pk, result)))
+    for wallet, rows in _by_wallet(batch, entries, itemgetter(0)):
+        for mismatch in _entries(wallet, rows, result, read_usage):
+            yield wallet, mismatch
+    wallet_of = {wallet.pk: wallet for wallet in batch}
+    for account_id, seq, last in _ahead(batch):
+        yield wallet_of[account_id], f"the wallet counts {seq} entries, the ledger ends at {last}"
+    for row in _without_entry(batch):
+        record, frozen = read_record(row)
+        result.generations += 1
+        for mismatch in chain(recompute(record, frozen, read_usage), _unbooked(record)):
+            yield wallet_of[record.account_id], mismatch
+    with transaction.atomic():
+        in_future = _marks_in_the_future(batch)
+        for wallet, days in _by_wallet(batch, _days(batch), lambda row: row[1]["account_id"]):
+            if wallet is not batch[0]:  # which was reported with its entries
+                report(wallet.pk, result)
+            for mismatch in _usage_by_day(wallet, days, in_future):
+                yield wallet, mismatch
+
+
+def _by_wallet(
+    batch: list[Wallet], rows: Iterable[Row], account_of: Callable[[Row], UUID]
+) -> Iterator[tuple[Wallet, Iterable[Row]]]:
+    """Yields each wallet with its rows. They come in the order of the wallets; rows of other accounts are skipped."""
+    groups = groupby(rows, account_of)
+    account_id, own = next(groups, (None, ()))
+    for wallet in batch:
+        while account_id is not None and account_id < wallet.pk:
+            account_id, own = next(groups, (None, ()))
+        yield wallet, own if account_id == wallet.pk else ()
+
+
+def _pages(batch: list[Wallet], report: Callable[[], object]) -> Iterator[list[tuple[Any, ...]]]:
+    """Yields pages of entries with their records, in the order of wallets and ledgers."""
+    rows = LedgerEntry.objects.filter(seq__lte=max(wallet.seq for wallet in batch)).order_by("account_id", "seq")
+    own = "account_id", "seq", as_stored("amount"), as_stored("balance_after"), "generation_id"
+    account_id, seq = batch[0].pk, 0
     page: list[tuple[Any, ...]] | None = None
     while page is None or len(page) == PAGE:
-        report(wallet.pk, result)
-        page = list(rows.filter(seq__gt=seq)[:PAGE])
-        for row in page:
-            entry = Entry._make(row[:4])
-            if entry.seq != seq + 1:
-                yield f"entries {seq + 1} to {entry.seq - 1} are missing"
-            seq = entry.seq
-            balance += entry.amount
-            if entry.balance_after != balance:
-                stored = _shown(entry.balance_after)
-                yield f"entry {seq}: balance after it is {stored}, its entries add up to {_shown(balance)}"
-            if entry.generation_id is not None:
-                record, frozen = _read(row[4:])
-                yield from _usage(wallet, entry, record)
-                yield from _record(record, frozen, read_usage)
-                result.generations += 1
-        result.entries += len(page)
+        report()
+        if len(batch) == 1:
+            rest = rows.filter(account_id=account_id, seq__gt=seq)
+        else:  # A second page is needed only if entries came after the wallets were read.
+            rest = rows.filter(account_id__gte=account_id, account_id__lte=batch[-1].pk)
+            rest = rest.exclude(account_id=account_id, seq__lte=seq)
+        page = list(rest.values_list(*own, *columns_of_record("generation__"))[:PAGE])
+        yield page
+        if page:
+            account_id, seq = page[-1][:2]
+
+
+def _entries(
+    wallet: Wallet, rows: Iterable[tuple[Any, ...]], result: Verification, read_usage: ReadUsage
+) -> Iterator[str]:
+    """Checks every entry and its record, in the ledger's order, and where they lead."""
+    seq = balance = 0
+    for row in rows:
+        entry = Entry._make(row[1:5])
+        if entry.seq > wallet.seq:
+            break
+        result.entries += 1
+        if entry.seq != seq + 1:
+            yield f"entries {seq + 1} to {entry.seq - 1} are missing"
+        seq = entry.seq
+        balance += entry.amount
+        if entry.balance_after != balance:
+            stored = shown(entry.balance_after)
+            yield f"entry {seq}: balance after it is {stored}, its entries add up to {shown(balance)}"
+        if entry.generation_id is not None:
+            record, frozen = read_record(row[5:])
+            yield from _usage(wallet, entry, record)
+            yield from recompute(record, frozen, read_usage)
+            result.generations += 1
     if seq < wallet.seq:
         yield f"the wallet counts {wallet.seq} entries, the ledger ends at {seq}"
-    if _shown(balance) != plain(wallet.balance):
-        yield f"the wallet holds {plain(wallet.balance)}, its entries add up to {_shown(balance)}"
-    # An entry and its wallet move together, so that no entry can be ahead of a wallet that is read after it.
-    last = LedgerEntry.objects.filter(account_id=wallet.pk).aggregate(last=Max("seq"))["last"] or 0
-    wallet.refresh_from_db(fields=["seq"])
-    if last > wallet.seq:
-        yield f"the wallet counts {wallet.seq} entries, the ledger ends at {last}"
+    if shown(balance) != plain(wallet.balance):
+        yield f"the wallet holds {plain(wallet.balance)}, its entries add up to {shown(balance)}"
+
+
+def _ahead(batch: list[Wallet]) -> Iterable[tuple[UUID, int, int]]:
+    """Returns id, count and last number of each wallet that counts fewer entries than there are.
+
+    An entry and its wallet move together, and a single statement sees both as they are at one moment.
+    """
+    numbers = LedgerEntry.objects.filter(account_id=OuterRef("pk")).order_by("-seq").values("seq")
+    wallets = Wallet.objects.filter(pk__in=_ids(batch)).order_by("pk").annotate(last=Subquery(numbers[:1]))
+    return wallets.filter(last__gt=F("seq")).values_list("pk", "seq", "last")
 
 
 def _usage(wallet: Wallet, entry: Entry, record: Record) -> Iterator[str]:
@@ -211,190 +211,74 @@ def _usage(wallet: Wallet, entry: Entry, record: Record) -> Iterator[str]:
     if record.account_id != wallet.pk:
         yield f"{name}: the record belongs to another account"
     if record.cost is None or entry.amount != -record.cost:
-        yield f"{name}: debits {_shown(-entry.amount)}, the record's cost is {_shown(record.cost)}"
+        yield f"{name}: debits {shown(-entry.amount)}, the record's cost is {shown(record.cost)}"
     if record.balance_after != entry.balance_after:
-        stored = _shown(record.balance_after)
-        yield f"{name}: the record's balance after it is {stored}, not {_shown(entry.balance_after)}"
+        stored = shown(record.balance_after)
+        yield f"{name}: the record's balance after it is {stored}, not {shown(entry.balance_after)}"
 
 
-def _without_entry(wallet: Wallet, result: Verification, read_usage: ReadUsage) -> Iterator[str]:
-    """Records that were never priced have none; every billed one has its entry."""
-    records = Generation.objects.filter(account_id=wallet.pk, ledger_entry=None).order_by("created_at", "id")
-    for row in records.values_list(*_columns()).iterator(PAGE):
-        record, frozen = _read(row)
-        result.generations += 1
-        yield from _record(record, frozen, read_usage)
-        if record.cost is not None:
-            yield f"{generation_id(record.id)}: billed {_shown(record.cost)}, but has no ledger entry"
+def _without_entry(batch: list[Wallet]) -> Iterator[tuple[Any, ...]]:
+    records = Generation.objects.filter(account_id__in=_ids(batch))
+    if len(batch) == 1:
+        records = records.filter(ledger_entry=None)
+    else:  # PostgreSQL would join a few records with the whole ledger; it looks a subquery up for each record.
+        entry = LedgerEntry.objects.filter(generation_id=OuterRef("pk")).order_by().values("pk")[:1]
+        records = records.annotate(entry=Subquery(entry)).filter(entry=None)
+    return records.order_by("account_id", "created_at", "id").values_list(*columns_of_record()).iterator(PAGE)
 
 
-def _read(row: tuple[Any, ...]) -> tuple[Record, Frozen | None]:
-    record = Record._make(row[: len(Record._fields)])
-    return record, _frozen(record.terms_id, row[len(Record._fields) :])
-
-
-def _record(record: Record, frozen: Frozen | None, read_usage: ReadUsage) -> Iterator[str]:
-    """Yields a line for each figure that its tokens and terms, or its upstream's usage, do not give."""
-    name = generation_id(record.id)
-    usage = Usage(
-        record.uncached_prompt_tokens,
-        record.cache_read_tokens,
-        record.cache_write_5m_tokens,
-        record.cache_write_1h_tokens,
-        record.completion_tokens,
-    )
-    if record.prompt_tokens != usage.prompt:
-        yield f"{name}: {record.prompt_tokens} prompt tokens, its parts add up to {usage.prompt}"
-    if frozen is None:
-        yield f"{name}: its terms {record.terms_id} are missing"
-        return
-    if frozen.fault is not None:
-        yield f"{name}: {frozen.fault}"
+def _unbooked(record: Record) -> Iterator[str]:
+    """Yields a line if the record was billed: only a record that was never priced has no entry."""
     if record.cost is not None:
-        expected = cost_of(frozen.price, usage, frozen.rates)
-        figures = (expected.prompt_units, expected.completion_units, expected.total_units, expected.eur_units)
-        stored = (record.prompt_cost, record.completion_cost, record.cost, record.cost_eur)
-        if stored != figures and frozen.rates.account != frozen.rates.eur:
-            former_eur = former_eur_units(frozen.price, usage, frozen.rates)
-            figures = (*figures[:3], former_eur) if record.cost_eur == former_eur else figures
-        if stored != figures:
-            yield from _unlike(record, COSTS, stored, figures, "prices")
-    yield from _footprint(record, frozen.factors, usage)
-    # Why a usage was implausible cannot be found again: what was asked for and delivered is not kept.
-    is_implausible = record.cost is None and IMPLAUSIBLE_USAGE in (record.flags or "").split()
-    if record.upstream_usage is not None and not is_implausible:
-        odd = _reread(record, usage, frozen, read_usage)
-        if odd is not None:
-            yield f"{name}: {odd}"
+        yield f"{generation_id(record.id)}: billed {shown(record.cost)}, but has no ledger entry"
 
 
-def _footprint(record: Record, factors: EnergyFactors, usage: Usage) -> Iterator[str]:
-    """Yields a line for each wrong figure of energy and carbon. Energy that a provider measured is its own factor."""
-    stored = Footprint(
-        record.energy_wh,
-        record.carbon_gco2e,
-        record.energy_wh_low,
-        record.energy_wh_high,
-        record.embodied_gco2e,
-        record.energy_source,
+def _marks_in_the_future(batch: list[Wallet]) -> dict[UUID, datetime]:
+    """Locks the watermarks of a batch until the transaction ends, and returns those that lie in the future."""
+    marks = UsageWatermark.objects.filter(pk__in=_ids(batch)).order_by("pk")
+    list(marks.select_for_update().values_list("pk"))
+    # A mark may have moved while the first statement waited for another account's; the time of this one is later.
+    return {pk: until for pk, until, now in marks.values_list("pk", "rolled_until", Now()) if until > now}
+
+
+def _days(batch: list[Wallet]) -> Iterator[tuple[bool, dict[str, Any]]]:
+    """Yields sums of the records up to the watermarks (False) and kept rows (True), by account and day."""
+    ids, by = _ids(batch), ("account_id", *BY)
+    until = F("account__usage_watermark__rolled_until")
+    records = Generation.objects.filter(account_id__in=ids, created_at__lte=until)
+    stored = (
+        DailyUsage.objects.filter(account_id__in=ids)
+        .order_by("account_id", "day")
+        .values(*by)
+        .annotate(**{SUM_PREFIX + name: Sum(name) for name in COMPARED})
     )
-    measured = stored.energy_units if stored.source == MEASURED else None
-    expected = footprint_of(usage, factors, measured)
-    if stored.source is None and factors.figures is None:  # from before sources were kept, and figures by kind
-        expected = expected._replace(source=None)
-    if stored != expected:
-        yield from _unlike(record, FOOTPRINT, stored, expected, "factors")
+    return merge(
+        ((False, row) for row in sums_by(records, *by).order_by("account_id", F("day")).iterator(PAGE)),
+        ((True, row) for row in stored.iterator(PAGE)),
+        key=lambda row: (row[1]["account_id"], row[1]["day"]),
+    )
 
 
-def _unlike(
-    record: Record, names: tuple[str, ...], stored: tuple[Any, ...], expected: tuple[Any, ...], frozen: str
+def _usage_by_day(
+    wallet: Wallet, rows: Iterable[tuple[bool, dict[str, Any]]], future: dict[UUID, datetime]
 ) -> Iterator[str]:
-    """A line for each figure that is stored otherwise than its tokens give it."""
-    for name, found, figure in zip(names, stored, expected, strict=True):
-        if found != figure:
-            given = f"its tokens and frozen {frozen} give {_shown(figure)}"
-            yield f"{generation_id(record.id)}: {name} {_shown(found)}, {given}"
+    """Compares each day's rows with the sums of its records."""
+    if wallet.pk in future:
+        until = f"{future[wallet.pk]:%Y-%m-%d %H:%M} UTC"
+        yield f"its usage counts as added up until {until}, which hides what is served before"
+    for day, of_day in groupby(rows, lambda row: row[1]["day"]):
+        known: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}
+        for is_stored, row in of_day:
+            group = (row["key_id"], row["alias_id"] or NO_ALIAS, *(row[name] for name in BY[3:]))
+            known[is_stored][group] = {name: row[SUM_PREFIX + name] or 0 for name in COMPARED}
+        if known[False] != known[True]:
+            found, kept = (
+                f"{sum(row['requests'] for row in rows.values())} requests for "
+                f"{plain(sum((row['cost'] for row in rows.values()), Decimal(0)))}"
+                for rows in known
+            )
+            yield f"its usage of {day} is {kept}, its records add up to {found}"
 
 
-def _reread(record: Record, stored: Usage, frozen: Frozen, read_usage: ReadUsage) -> str | None:
-    """What is odd about the upstream's usage, read again. An estimate keeps the counts that it ended with."""
-    reported, is_embedding = orjson.loads(record.upstream_usage or ""), record.endpoint == Generation.Endpoint.EMBEDDING
-    dialect, flags = record.dialect or "", record.flags or ""
-    try:
-        usage = read_usage(dialect, reported, is_embedding=is_embedding, flags=flags, prompt=record.prompt_tokens)
-    except ContradictoryUsage as contradiction:
-        if record.cost is None:
-            return None
-        return f"billed, but its upstream's usage is read as contradictory: {contradiction}"
-    except KeyError:
-        return f"its upstream's usage is in the dialect {record.dialect!r}, which is unknown"
-    if usage is None:
-        return None if record.usage_estimated else "its upstream's usage is read as no count of the request"
-    is_counted = record.cost is not None or record.ending in PROVIDER_FAILURES
-    if record.usage_estimated and is_counted:
-        usage = replace(usage, completion=record.completion_tokens)
-        if usage.prompt == 0 and ZERO_USAGE in flags.split():  # a prompt that was not counted is estimated
-            usage = replace(usage, uncached_prompt=record.prompt_tokens)
-    if is_counted and _buckets(usage) == _buckets(stored):
-        return None
-    return (
-        f"its upstream's usage is read as {_described(usage)}, which costs "
-        f"{plain(cost_of(frozen.price, usage, frozen.rates).total)}; "
-        f"the record has {_described(stored)} and costs {_shown(record.cost)}"
-    )
-
-
-def _usage_by_day(wallet: Wallet) -> Iterator[str]:
-    """The account's rows are the sums of its records up to its watermark, which nobody moves meanwhile."""
-    with transaction.atomic():
-        marks = UsageWatermark.objects.select_for_update().annotate(now=Now())
-        mark = marks.filter(pk=wallet.pk).first()
-        until = BEGINNING if mark is None else mark.rolled_until
-        if mark is not None and until > mark.now:
-            yield f"its usage counts as added up until {until:%Y-%m-%d %H:%M} UTC, which hides what is served before"
-        records = Generation.objects.filter(account_id=wallet.pk, created_at__lte=until)
-        stored = (
-            DailyUsage.objects.filter(account_id=wallet.pk)
-            .order_by("day")
-            .values(*BY)
-            .annotate(**{SUM_PREFIX + name: Sum(name) for name in COMPARED})
-        )
-        rows = merge(
-            ((False, row) for row in sums_by(records, *BY).order_by(F("day")).iterator(PAGE)),
-            ((True, row) for row in stored.iterator(PAGE)),
-            key=_day,
-        )
-        for day, of_day in groupby(rows, _day):
-            known: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}
-            for is_stored, row in of_day:
-                group = (row["key_id"], row["alias_id"] or NO_ALIAS, *(row[name] for name in BY[3:]))
-                known[is_stored][group] = {name: row[SUM_PREFIX + name] or 0 for name in COMPARED}
-            if known[False] != known[True]:
-                found, kept = (
-                    f"{sum(row['requests'] for row in rows.values())} requests for "
-                    f"{plain(sum((row['cost'] for row in rows.values()), Decimal(0)))}"
-                    for rows in known
-                )
-                yield f"its usage of {day} is {kept}, its records add up to {found}"
-
-
-def _day(row: tuple[bool, dict[str, Any]]) -> date:
-    day: date = row[1]["day"]
-    return day
-
-
-@lru_cache(maxsize=1000)
-def _frozen(terms_id: UUID | None, stored: tuple[Any, ...]) -> Frozen | None:
-    """The frozen columns, as they are stored, thawed; None where the terms are missing."""
-    columns = dict(zip(FROZEN, stored, strict=True))
-    columns |= {name: orjson.loads(columns[name] or "null") for name in ("price_tiers", "energy_figures", "grid_basis")}
-    if columns["price_currency"] is None:
-        return None
-    fault = None
-    if terms_id is not None and content_id(columns) != terms_id:
-        fault = f"its terms {terms_id} are not what they were when they were frozen"
-    exact = (field for field in FrozenColumns._meta.fields if isinstance(field, ExactDecimalField))
-    columns |= {field.attname: field.from_units(columns[field.attname]) for field in exact}
-    terms = FrozenTerms(**columns)
-    return Frozen(terms.price, Rates(columns["account_rate"], columns["eur_rate"]), terms.energy_factors, fault)
-
-
-def _buckets(usage: Usage) -> tuple[int, int, int, int, int]:
-    return (
-        usage.uncached_prompt,
-        usage.cache_read or 0,
-        usage.cache_write_5m or 0,
-        usage.cache_write_1h or 0,
-        usage.completion,
-    )
-
-
-def _described(usage: Usage) -> str:
-    prompt, read, written_5m, written_1h, completion = _buckets(usage)
-    return f"{prompt} prompt + {read} cached + {written_5m + written_1h} written + {completion} completion tokens"
-
-
-def _shown(figure: int | str | None) -> str:
-    if isinstance(figure, str):
-        return figure
-    return "unknown" if figure is None else plain(from_units(figure))
+def _ids(batch: list[Wallet]) -> list[UUID]:
+    return [wallet.pk for wallet in batch]

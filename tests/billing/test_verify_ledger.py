@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -475,8 +476,8 @@ def test_reading_costs_a_fixed_number_of_queries_however_long_the_book(
 ) -> None:
     for number in range(20):
         entries.grant(acme.pk, Decimal(1), f"invoice {number}")
-    # the wallets, its entries, the last number, the wallet's count, records without an entry, the accounts without a
-    # wallet; and in a transaction (two more) its watermark, the sums of its records and its rows by day
+    # the wallets, their entries, their last numbers, records without an entry, accounts without a wallet; and in a
+    # transaction (two more) the lock of the watermarks, their times, the sums of records and the rows by day
     with django_assert_max_num_queries(11):
         assert mismatches() == []
 
@@ -490,6 +491,125 @@ def test_what_is_longer_than_a_page_is_read_whole(acme: Account, monkeypatch: py
         "account Acme: entries 2 to 2 are missing",
         "account Acme: entry 3: balance after it is 99.99832, its entries add up to 99.99916",
     ]
+
+
+# --- Accounts that are read together
+
+
+def in_order_of_ids(number: int) -> list[Account]:
+    """Opens accounts of three entries each, and returns them as they are verified."""
+    accounts = sorted((new_account(f"Acme {n}", credit="100") for n in range(number)), key=lambda account: account.pk)
+    for account in accounts:
+        for _ in range(2):
+            ledger.book(served(account), using="default")
+    return accounts
+
+
+def test_many_accounts_cost_no_more_queries_than_one(django_assert_max_num_queries: DjangoAssertNumQueries) -> None:
+    in_order_of_ids(5)
+    rollups.advance(100, trail=timedelta(0))
+    with django_assert_max_num_queries(11):
+        assert mismatches() == []
+
+
+FAULTS_OF_ONE = {
+    "an entry removed": [f"DELETE FROM {ENTRY} WHERE account_id = '{{id}}' AND seq = 2"],
+    "all entries removed": [f"DELETE FROM {ENTRY} WHERE account_id = '{{id}}'"],
+    "a balance moved": [f"UPDATE {WALLET} SET balance = 0 WHERE account_id = '{{id}}'"],
+    "an entry that the wallet has not counted": [f"UPDATE {WALLET} SET seq = 2 WHERE account_id = '{{id}}'"],
+    "a record's cost changed": [f"UPDATE {RECORD} SET cost = cost - 1 WHERE account_id = '{{id}}'"],
+    "a record without its entry": [
+        f"DELETE FROM {ENTRY} WHERE account_id = '{{id}}' AND seq = 3",
+        f"UPDATE {WALLET} SET seq = 2, balance = (SELECT balance_after FROM {ENTRY} WHERE account_id = '{{id}}' "
+        "AND seq = 2) WHERE account_id = '{id}'",
+    ],
+    "usage of a day changed": ["UPDATE billing_dailyusage SET requests = 9 WHERE account_id = '{id}'"],
+    "usage by day removed": ["DELETE FROM billing_dailyusage WHERE account_id = '{id}'"],
+    "its watermark in the future": [
+        "UPDATE billing_usagewatermark SET rolled_until = '2999-01-02 03:04:00+00:00' WHERE account_id = '{id}'"
+    ],
+}
+
+
+@pytest.mark.parametrize("name", FAULTS_OF_ONE)
+def test_a_fault_of_one_account_is_not_put_on_its_neighbours(name: str) -> None:
+    _, alone, _ = in_order_of_ids(3)
+    rollups.advance(100, trail=timedelta(0))
+    identifier = alone.pk if connection.vendor == "postgresql" else alone.pk.hex
+    tamper(*(statement.format(id=identifier) for statement in FAULTS_OF_ONE[name]))
+    found = mismatches()
+    assert {line.partition(":")[0] for line in found} == {f"account {alone.name}"}
+    assert found == mismatches(alone)
+
+
+def test_an_account_longer_than_a_page_stands_between_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "PAGE", 7)
+    accounts = in_order_of_ids(5)
+    long = accounts[2]
+    for number in range(12):
+        entries.grant(long.pk, Decimal(1), f"invoice {number}")
+    assert verify_ledger() == Result("checked 5 accounts, 27 ledger entries, 10 generations: 0 mismatches", [], 0)
+    identifier = long.pk if connection.vendor == "postgresql" else long.pk.hex
+    tamper(f"DELETE FROM {ENTRY} WHERE account_id = '{identifier}' AND seq = 14")
+    assert mismatches() == mismatches(long)
+    assert mismatches()[0] == f"account {long.name}: entries 14 to 14 are missing"
+
+
+def test_a_batch_has_a_page_of_entries_at_most_unless_it_is_one_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "PAGE", 10)
+    monkeypatch.setattr(verify, "MOST_WALLETS", 3)
+    counts = (4, 6, 1, 11, 0, 10, 5, 0, 0, 0)
+    batches = verify._batches(Wallet(seq=seq) for seq in counts)
+    assert [[wallet.seq for wallet in batch] for batch in batches] == [[4, 6], [1], [11], [0, 10], [5, 0, 0], [0]]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_accounts_without_entries_are_read_in_batches_too(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(verify, "MOST_WALLETS", most)
+    for _ in range(4):
+        new_account(credit=None)
+    new_account(credit="5")
+    assert verify_ledger() == Result("checked 5 accounts, 1 ledger entries, 0 generations: 0 mismatches", [], 0)
+
+
+def test_usage_by_day_of_one_account_is_not_added_to_others_without() -> None:
+    accounts = [new_account(credit="100") for _ in range(4)]
+    used = sorted(accounts, key=lambda account: account.pk)[2]
+    ledger.book(served(used), using="default")
+    rollups.advance(100, trail=timedelta(0))
+    assert DailyUsage.objects.values_list("account_id").get() == (used.pk,)
+    assert mismatches() == []
+    unmarked = new_account(credit="100")
+    ledger.book(served(unmarked), using="default")
+    assert mismatches() == []
+
+
+@pytest.mark.parametrize("page", [2, 7, 13, 100])
+def test_entries_that_come_while_a_batch_is_read_are_left_to_the_next_run(
+    monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    """They are booked once the wallets were read and before the first entry is; with them a batch may exceed a page."""
+    monkeypatch.setattr(verify, "PAGE", page)
+    accounts = in_order_of_ids(3)
+    for account, credits_ in zip(accounts, (0, 4, 9), strict=True):
+        for number in range(credits_):
+            entries.grant(account.pk, Decimal(1), f"invoice {number}")
+    arrived = False
+
+    def arrive(_account_id: UUID, _result: verify.Verification) -> None:
+        nonlocal arrived
+        if not arrived:
+            arrived = True
+            for account in accounts:
+                for _ in range(4):
+                    ledger.book(served(account), using="default")
+            between = Account.objects.create(pk=UUID(int=accounts[0].pk.int + 1), name="Opened meanwhile")
+            entries.grant(between.pk, Decimal(1), "invoice")
+
+    (proof,) = verify.verify(None, read_usage, report=arrive)
+    assert proof == verify.Verification(accounts=3, entries=22, generations=6, mismatches=0)
+    (proof,) = verify.verify(None, read_usage)
+    assert proof == verify.Verification(accounts=4, entries=35, generations=18, mismatches=0)
 
 
 # --- Usage by day
@@ -555,7 +675,7 @@ def test_a_terminal_shows_how_far_it_is(acme: Account) -> None:
 def test_it_goes_on_with_the_account_that_it_was_stopped_in(acme: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = sorted((acme, new_account("Zenith", credit="5")), key=lambda account: account.pk)
 
-    def stopped(wallet: Wallet) -> Iterator[str]:
+    def stopped(wallet: Wallet, *_: Any) -> Iterator[str]:
         if wallet.pk == second.pk:
             raise KeyboardInterrupt
         yield from ()
@@ -590,7 +710,7 @@ def test_several_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) 
     of_wallets = [line for line in several.stderr if "wallet holds" in line]
     assert of_wallets == [line for line in one.stderr if "wallet holds" in line]  # in the accounts' order
 
-    def stopped(wallet: Wallet) -> Iterator[str]:
+    def stopped(wallet: Wallet, *_: Any) -> Iterator[str]:
         if wallet.pk == accounts[2].pk:
             raise KeyboardInterrupt
         yield from ()
@@ -599,7 +719,7 @@ def test_several_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(CommandError, match=f"^Stopped .go on with --start-at {accounts[2].pk}.$"):
         verify_ledger("--jobs", "2")
 
-    def killed(wallet: Wallet) -> Iterator[str]:
+    def killed(wallet: Wallet, *_: Any) -> Iterator[str]:
         if wallet.pk == accounts[2].pk:
             os.kill(os.getpid(), signal.SIGKILL)
         yield from ()

@@ -1,0 +1,215 @@
+"""Recomputes a record's cost and footprint from its tokens and frozen terms, and its tokens from its upstream's usage.
+
+A record is read as a plain row with figures as the database stores them; only a figure that is shown is converted.
+"""
+
+from collections import namedtuple
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+import orjson
+from django.db.models import ExpressionWrapper, F, Field
+from django.db.models.functions import Coalesce
+
+from catalogue.pricing import (
+    MEASURED,
+    ContradictoryUsage,
+    EnergyFactors,
+    Footprint,
+    Price,
+    Rates,
+    Usage,
+    cost_of,
+    footprint_of,
+    former_eur_units,
+)
+from gateway.ids import generation_id
+from gateway.money import ExactDecimalField, from_units, plain
+
+from ..ledger.endings import PROVIDER_FAILURES
+from ..models import FROZEN, IMPLAUSIBLE_USAGE, ZERO_USAGE, FrozenColumns, FrozenTerms, Generation, content_id
+
+COSTS = ("prompt cost", "completion cost", "cost", "cost in EUR")
+FOOTPRINT = (
+    *("energy in Wh", "carbon in g", "lowest energy in Wh", "highest energy in Wh", "embodied carbon in g"),
+    "energy source",
+)
+
+
+class ReadUsage(Protocol):
+    """Reads an upstream's usage in a dialect's words (`inference.dialects.read_usage`)."""
+
+    def __call__(self, dialect: str, reported: Any, *, is_embedding: bool, flags: str, prompt: int) -> Usage | None: ...
+
+
+Record = namedtuple(
+    "Record",
+    "id account_id endpoint dialect upstream_usage usage_estimated flags prompt_tokens uncached_prompt_tokens"
+    " cache_read_tokens cache_write_5m_tokens cache_write_1h_tokens completion_tokens prompt_cost completion_cost"
+    " cost cost_eur balance_after ending energy_wh carbon_gco2e energy_wh_low energy_wh_high embodied_gco2e"
+    " energy_source terms_id",
+)
+
+
+class Frozen(NamedTuple):
+    """Holds what a record's terms come to, and what is wrong with them."""
+
+    price: Price
+    rates: Rates
+    factors: EnergyFactors
+    fault: str | None
+
+
+EXACT = {field.attname for field in Generation._meta.concrete_fields if isinstance(field, ExactDecimalField)}
+
+
+def as_stored(name: str) -> Any:
+    """Makes `values_list` return the column as it is stored: an exact decimal as a whole number, JSON as text."""
+    return ExpressionWrapper(F(name), output_field=Field[Any, Any]())
+
+
+def columns_of_record(prefix: str = "") -> list[Any]:
+    """Returns for `values_list` a record's columns and then the frozen ones, which are its own or its terms'."""
+    own = [as_stored(prefix + name) if name in EXACT else prefix + name for name in Record._fields]
+    return own + [
+        Coalesce(as_stored(f"{prefix}terms__{name}"), as_stored(prefix + name), output_field=Field[Any, Any]())
+        for name in FROZEN
+    ]
+
+
+def read_record(row: tuple[Any, ...]) -> tuple[Record, Frozen | None]:
+    """Splits the values of `columns_of_record`. The frozen columns are None if the record's terms are missing."""
+    record = Record._make(row[: len(Record._fields)])
+    return record, _frozen(record.terms_id, row[len(Record._fields) :])
+
+
+def recompute(record: Record, frozen: Frozen | None, read_usage: ReadUsage) -> Iterator[str]:
+    """Yields a line for each figure that differs from what the record's tokens, terms and upstream's usage give."""
+    name = generation_id(record.id)
+    usage = Usage(
+        record.uncached_prompt_tokens,
+        record.cache_read_tokens,
+        record.cache_write_5m_tokens,
+        record.cache_write_1h_tokens,
+        record.completion_tokens,
+    )
+    if record.prompt_tokens != usage.prompt:
+        yield f"{name}: {record.prompt_tokens} prompt tokens, its parts add up to {usage.prompt}"
+    if frozen is None:
+        yield f"{name}: its terms {record.terms_id} are missing"
+        return
+    if frozen.fault is not None:
+        yield f"{name}: {frozen.fault}"
+    if record.cost is not None:
+        expected = cost_of(frozen.price, usage, frozen.rates)
+        figures = (expected.prompt_units, expected.completion_units, expected.total_units, expected.eur_units)
+        stored = (record.prompt_cost, record.completion_cost, record.cost, record.cost_eur)
+        if stored != figures and frozen.rates.account != frozen.rates.eur:
+            former_eur = former_eur_units(frozen.price, usage, frozen.rates)
+            figures = (*figures[:3], former_eur) if record.cost_eur == former_eur else figures
+        if stored != figures:
+            yield from _unlike(record, COSTS, stored, figures, "prices")
+    yield from _footprint(record, frozen.factors, usage)
+    # Why a usage was implausible cannot be found again: what was asked for and delivered is not kept.
+    is_implausible = record.cost is None and IMPLAUSIBLE_USAGE in (record.flags or "").split()
+    if record.upstream_usage is not None and not is_implausible:
+        odd = _reread(record, usage, frozen, read_usage)
+        if odd is not None:
+            yield f"{name}: {odd}"
+
+
+def _footprint(record: Record, factors: EnergyFactors, usage: Usage) -> Iterator[str]:
+    """Yields a line for each wrong figure of energy and carbon. Energy that a provider measured is its own factor."""
+    stored = Footprint(
+        record.energy_wh,
+        record.carbon_gco2e,
+        record.energy_wh_low,
+        record.energy_wh_high,
+        record.embodied_gco2e,
+        record.energy_source,
+    )
+    measured = stored.energy_units if stored.source == MEASURED else None
+    expected = footprint_of(usage, factors, measured)
+    if stored.source is None and factors.figures is None:  # from before sources were kept, and figures by kind
+        expected = expected._replace(source=None)
+    if stored != expected:
+        yield from _unlike(record, FOOTPRINT, stored, expected, "factors")
+
+
+def _unlike(
+    record: Record, names: tuple[str, ...], stored: tuple[Any, ...], expected: tuple[Any, ...], frozen: str
+) -> Iterator[str]:
+    """Yields a line for each stored figure that differs from the expected one."""
+    for name, found, figure in zip(names, stored, expected, strict=True):
+        if found != figure:
+            given = f"its tokens and frozen {frozen} give {shown(figure)}"
+            yield f"{generation_id(record.id)}: {name} {shown(found)}, {given}"
+
+
+def _reread(record: Record, stored: Usage, frozen: Frozen, read_usage: ReadUsage) -> str | None:
+    """Returns what is odd about the upstream's usage, read again. An estimate keeps the counts that it ended with."""
+    reported, is_embedding = orjson.loads(record.upstream_usage or ""), record.endpoint == Generation.Endpoint.EMBEDDING
+    dialect, flags = record.dialect or "", record.flags or ""
+    try:
+        usage = read_usage(dialect, reported, is_embedding=is_embedding, flags=flags, prompt=record.prompt_tokens)
+    except ContradictoryUsage as contradiction:
+        if record.cost is None:
+            return None
+        return f"billed, but its upstream's usage is read as contradictory: {contradiction}"
+    except KeyError:
+        return f"its upstream's usage is in the dialect {record.dialect!r}, which is unknown"
+    if usage is None:
+        return None if record.usage_estimated else "its upstream's usage is read as no count of the request"
+    is_counted = record.cost is not None or record.ending in PROVIDER_FAILURES
+    if record.usage_estimated and is_counted:
+        usage = replace(usage, completion=record.completion_tokens)
+        if usage.prompt == 0 and ZERO_USAGE in flags.split():  # a prompt that was not counted is estimated
+            usage = replace(usage, uncached_prompt=record.prompt_tokens)
+    if is_counted and _buckets(usage) == _buckets(stored):
+        return None
+    return (
+        f"its upstream's usage is read as {_described(usage)}, which costs "
+        f"{plain(cost_of(frozen.price, usage, frozen.rates).total)}; "
+        f"the record has {_described(stored)} and costs {shown(record.cost)}"
+    )
+
+
+@lru_cache(maxsize=1000)
+def _frozen(terms_id: UUID | None, stored: tuple[Any, ...]) -> Frozen | None:
+    """Converts the frozen columns as they are stored. Returns None if the terms are missing."""
+    columns = dict(zip(FROZEN, stored, strict=True))
+    columns |= {name: orjson.loads(columns[name] or "null") for name in ("price_tiers", "energy_figures", "grid_basis")}
+    if columns["price_currency"] is None:
+        return None
+    fault = None
+    if terms_id is not None and content_id(columns) != terms_id:
+        fault = f"its terms {terms_id} are not what they were when they were frozen"
+    exact = (field for field in FrozenColumns._meta.fields if isinstance(field, ExactDecimalField))
+    columns |= {field.attname: field.from_units(columns[field.attname]) for field in exact}
+    terms = FrozenTerms(**columns)
+    return Frozen(terms.price, Rates(columns["account_rate"], columns["eur_rate"]), terms.energy_factors, fault)
+
+
+def _buckets(usage: Usage) -> tuple[int, int, int, int, int]:
+    return (
+        usage.uncached_prompt,
+        usage.cache_read or 0,
+        usage.cache_write_5m or 0,
+        usage.cache_write_1h or 0,
+        usage.completion,
+    )
+
+
+def _described(usage: Usage) -> str:
+    prompt, read, written_5m, written_1h, completion = _buckets(usage)
+    return f"{prompt} prompt + {read} cached + {written_5m + written_1h} written + {completion} completion tokens"
+
+
+def shown(figure: int | str | None) -> str:
+    """Writes a figure as it is stored in plain decimals."""
+    if isinstance(figure, str):
+        return figure
+    return "unknown" if figure is None else plain(from_units(figure))
