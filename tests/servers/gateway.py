@@ -72,7 +72,7 @@ class GatewayServer:
         }
         return {**os.environ, **TEST_DEFAULTS, **own, **overrides}
 
-    def start(self, *, timeout: float = 30.0) -> Self:
+    def start(self, *, timeout: float = 120.0) -> Self:
         """Starts gunicorn and returns once `/healthz` answers 200."""
         self._process = ServerProcess(self.command(), log=self._folder / "gateway.log", env=self.env)
         self._process.wait_until(self.healthy, timeout=timeout)

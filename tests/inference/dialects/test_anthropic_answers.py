@@ -64,7 +64,8 @@ def played(*payloads: Json) -> Played:
 def test_stop_reasons(theirs: str | None, ours: str | None) -> None:
     told = answered({"type": "text", "text": "hi"}, stop_reason=theirs)["choices"][0]["finish_reason"]
     assert finish_reason(told) == ours
-    assert played(*text(0, "hi"), finish(theirs)).finish == ours
+    said = tool(0, "weather", "{}") if theirs == "tool_use" else text(0, "hi")
+    assert played(*said, finish(theirs)).finish == ours
 
 
 def test_the_stop_reasons_of_the_notes() -> None:
