@@ -1,5 +1,6 @@
 """A child process with a log file, which does not outlive the tests."""
 
+import atexit
 import contextlib
 import fcntl
 import functools
@@ -133,7 +134,9 @@ def _reserve(port: int) -> bool:
 @functools.cache
 def _reservations() -> IO[bytes]:
     """A file of which each test process locks a byte for each port of its own, until it ends."""
-    return (Path(tempfile.gettempdir()) / f"gateway-test-ports-{os.getuid()}").open("ab")
+    file = (Path(tempfile.gettempdir()) / f"gateway-test-ports-{os.getuid()}").open("ab")
+    atexit.register(file.close)
+    return file
 
 
 def accepts(port: int) -> bool:
