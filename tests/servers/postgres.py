@@ -27,7 +27,7 @@ SETTINGS = {
     "synchronous_commit": "off",
     "full_page_writes": "off",
     "autovacuum": "off",  # its locks and its plans come when it likes; a test that needs statistics runs ANALYZE
-    "max_connections": "300",
+    "max_connections": "1000",  # five test processes, each with some gateways
     "wal_level": "minimal",
     "max_wal_senders": "0",
     "timezone": "UTC",
