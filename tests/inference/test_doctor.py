@@ -1,5 +1,7 @@
 """`manage.py doctor`: what the gateway needs, what is wrong with it, and what to do."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,19 +12,29 @@ from responses import matchers
 from inference.management.commands.doctor import CheckFailed, _provider
 from tests.conftest import PROVIDER_KEYS
 from tests.routes import upstream
+from tests.servers.databases import SeededDatabases
 from tests.servers.gateway import GatewayServer
 
 
-def test_a_gateway_in_order_is_well(gateway: GatewayServer) -> None:
-    ran = gateway.manage_subprocess("doctor")
+@pytest.fixture(scope="module")
+def operator(seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayServer]:
+    """A gateway's database, whose providers all answer; the server itself is not started."""
+    with contextlib.closing(
+        GatewayServer(seeded_databases, tmp_path_factory.mktemp("doctor"), env=PROVIDER_KEYS)
+    ) as it:
+        yield it
+
+
+def test_a_gateway_in_order_is_well(operator: GatewayServer) -> None:
+    ran = operator.manage_subprocess("doctor")
     assert ran.code == 0, ran.stdout
     lines = dict(line.removeprefix("ok").strip().split(": ", 1) for line in ran.stdout.splitlines())
     assert {"settings", "database", "migrations", "cache", "disk", "mail", "catalogue", "provider sim"} <= lines.keys()
     assert PROVIDER_KEYS["SIM_API_KEY"] not in ran.stdout
 
 
-def test_what_is_wrong_is_said_with_what_to_do(gateway: GatewayServer) -> None:
-    ran = gateway.manage_subprocess(
+def test_what_is_wrong_is_said_with_what_to_do(operator: GatewayServer) -> None:
+    ran = operator.manage_subprocess(
         "doctor",
         DEBUG="true",
         DATABASE_URL="postgres://nobody:hidden@127.0.0.1:1/none",
