@@ -11,7 +11,7 @@ from simulator.call import Call, Json
 
 
 def whole(call: Call, tool_calls: Sequence[ToolCall]) -> list[Json]:
-    """Return the calls of a whole answer."""
+    """Returns the calls of a whole answer."""
     return [
         {**_written(call.behaviour, each), **signing.of_call(call, ordinal, each)}
         for ordinal, each in enumerate(tool_calls)
@@ -19,7 +19,7 @@ def whole(call: Call, tool_calls: Sequence[ToolCall]) -> list[Json]:
 
 
 def streamed(call: Call, tool_calls: Sequence[ToolCall]) -> Iterator[list[Json]]:
-    """Return the `tool_calls` of each chunk."""
+    """Returns the `tool_calls` of each chunk."""
     if call.behaviour.whole_calls and tool_calls:
         yield [{**number(call, ordinal), **each} for ordinal, each in enumerate(whole(call, tool_calls))]
         return
@@ -30,7 +30,7 @@ def streamed(call: Call, tool_calls: Sequence[ToolCall]) -> Iterator[list[Json]]
 
 
 def number(call: Call, ordinal: int) -> Json:
-    """Return the `index` of a call, or of a block of Messages."""
+    """Returns the `index` of a call, or of a block of Messages."""
     match call.behaviour.index:
         case "none":
             return {}

@@ -283,7 +283,7 @@ class _Stream:
 
 
 def _encoded(data: Json, behaviour: Behaviour, *, indents: bool = False) -> bytes:
-    """JSON, with what orjson does not write if that is asked for: halves of characters and NaN."""
+    """Writes JSON, and what orjson refuses if that is asked for: halves of characters and NaN."""
     if behaviour.surrogates or behaviour.not_finite:
         return json.dumps(data, indent=2 if indents else None).encode()
     return orjson.dumps(data, option=orjson.OPT_INDENT_2 if indents else None)

@@ -207,7 +207,7 @@ def _citation(end: int, path: object = "page") -> Json:
 
 
 def _lists(behaviour: Behaviour) -> Iterator[Json]:
-    """The lists that come one after the other, each with one item."""
+    """Returns the lists that come one after the other, each with one item."""
     for number in range(behaviour.lists):
         yield {"annotations": [_citation(1, number)]}
         yield {"images": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{number:04}"}}]}
@@ -320,7 +320,7 @@ def _finish(call: Call, answered: Answer) -> str:
 
 
 def _of_finish(call: Call, answered: Answer) -> Json:
-    """The members of a choice that say more about its finish."""
+    """Returns the members of a choice that say more about its finish."""
     error = {"error": {"code": 502, "message": "Upstream error."}} if call.behaviour.choice_error else {}
     return {**error, call.behaviour.stop_in: answered.stop_sequence} if call.behaviour.stop_in else error
 

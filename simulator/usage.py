@@ -11,7 +11,7 @@ _HEARD = 300  # tokens of a prompt's audio
 
 
 def usage_of(tokens: Tokens, call: Call, *, ends_stream: bool = False) -> Json | None:
-    """Return the usage in the shape that the behaviour asks for, or None if the provider reports nothing.
+    """Returns the usage in the shape that the behaviour asks for, or None if the provider reports nothing.
 
     Only the last usage of a stream lacks what an earlier one of the same stream has said.
     """
@@ -22,7 +22,7 @@ def usage_of(tokens: Tokens, call: Call, *, ends_stream: bool = False) -> Json |
 
 
 def counts(tokens: Tokens, call: Call) -> Json | None:
-    """Return the usage in OpenAI's own shape, true or in contradiction, or None if the provider reports nothing."""
+    """Returns the usage in OpenAI's own shape, true or in contradiction, or None if the provider reports nothing."""
     behaviour = call.behaviour
     if behaviour.no_usage:
         return None

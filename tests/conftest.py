@@ -247,7 +247,7 @@ def gateway(seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPath
 def pair_gateway(
     seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayServer]:
-    """One of two workers without Redis, on the catalogue of tests/catalogue.py. A first byte may take a second."""
+    """Starts two workers without Redis, on the catalogue of tests/catalogue.py. A first byte may take a second."""
     env = PROVIDER_KEYS | {"WEB_CONCURRENCY": "2", "GATEWAY_FIRST_BYTE_TIMEOUT": "1"}
     server = GatewayServer(seeded_databases, tmp_path_factory.mktemp("pair"), env=env)
     server.stock = []

@@ -8,5 +8,5 @@ ORDINARY = 0.3  # of a property's examples
 
 
 def examples(number: int) -> int:
-    """As many of a property's examples as this run tries."""
+    """Returns how many of a property's examples this run tries."""
     return number if FACTOR >= 1 else ceil(number * ORDINARY)

@@ -1,4 +1,4 @@
-"""Every fault of the simulated provider, to be drawn by the fuzzer, and an upstream that commits it and spoils it."""
+"""Draws faults of the simulated provider for the fuzzer, and runs an upstream that commits and spoils them."""
 
 import contextlib
 import json
@@ -76,7 +76,7 @@ faults = st.tuples(COMPANIONS, st.lists(st.sampled_from(DRAWN), min_size=1, max_
 
 
 class Edit(NamedTuple):
-    """At this part of the bytes so many are replaced."""
+    """Replaces so many bytes at this part of an answer."""
 
     at: float
     length: int

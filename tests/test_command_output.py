@@ -53,7 +53,7 @@ READING = {
 
 
 def sampled(*names: str, of: Mapping[str, object]) -> list[ParameterSet]:
-    """The names as parameters: these run in every run, the others in a campaign."""
+    """Makes parameters of the names: these run in every run, the others in a campaign."""
     return [pytest.param(name, marks=() if name in names else pytest.mark.campaign) for name in of]
 
 

@@ -43,7 +43,7 @@ def acme(operator: GatewayServer) -> str:
 
 @pytest.fixture(scope="module")
 def initech(operator: GatewayServer) -> str:
-    """The name of such an account for commands that are refused, which must change nothing of it."""
+    """Names an account for commands that are refused, which must change nothing of it."""
     return opened(operator)
 
 
@@ -70,7 +70,7 @@ def one_line(done: Completed) -> str:
 
 
 def rows(operator: GatewayServer) -> list[tuple[object, ...]]:
-    """Everything in the tables, in one statement: connecting takes longer than it."""
+    """Returns everything in the tables by one statement: connecting takes longer than it."""
     return sorted(operator.query(" UNION ALL ".join(f"SELECT CAST(row AS text) FROM {table} row" for table in TABLES)))
 
 

@@ -56,7 +56,7 @@ def ask(customer: Customer, model: str, way: str, **fields: Any) -> Answer:
 
 
 def tool_of(way: str, name: str) -> Json:
-    """A tool as the API of this way has it."""
+    """Returns a tool in the form of this way's API."""
     if way.startswith("messages"):
         return {"name": name, "input_schema": {"type": "object"}}
     described = {"name": name, "parameters": {"type": "object"}}

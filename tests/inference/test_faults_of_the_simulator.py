@@ -29,7 +29,7 @@ EMOJI, UNREADABLE = "\U0001f600", "\ufffd"
 
 
 def called(ending: str) -> Answer:
-    """Two calls whose arguments end so."""
+    """Returns two calls whose arguments end so."""
     return replace(CALLED, calls=tuple((name, {"query": QUERY + ending}) for name, _ in CALLED.calls))
 
 
@@ -94,7 +94,7 @@ WORDS = dict.fromkeys((*TEXTS, *CALLS, *BREAKS, *COUNTS, *CLAUDES_COUNTS, *STOPS
 
 
 def slug(words: str) -> str:
-    """The words of a model's name as a part of an id."""
+    """Writes the words of a model's name as a part of an id."""
     return "of-" + words.replace(":", "-").replace("+", "-").replace("_", "-")
 
 
@@ -132,7 +132,7 @@ def asked(customer: Customer, dialect: str, words: str, way: str, cap: int = 500
 
 
 def tools_of(way: str) -> Json:
-    """A question that two tools are called for, as the API of this way has it."""
+    """Returns a question that two tools are called for, in the API of this way."""
     return {**asking(way, QUERY), "tools": [tool_of(way, name) for name, _ in CALLED.calls]}
 
 
@@ -141,7 +141,7 @@ CAPPED = [(way, 500) for way in WAYS] + [(way, 16) for way in WAYS if way.endswi
 
 
 def asking(way: str, words: str) -> Json:
-    """A question in the API of this way."""
+    """Returns a question in the API of this way."""
     return {"input": words} if way.startswith("responses") else {"messages": [{"role": "user", "content": words}]}
 
 
@@ -206,7 +206,7 @@ def test_a_whole_answer_has_every_list(customer: Customer, cap: int) -> None:
 
 
 def message_of(customer: Customer, name: str, cap: int) -> Json:
-    """The message of a whole chat."""
+    """Returns the message of a whole chat."""
     message: Json = answer(customer, f"{OPENAI}/test/of-{name}", max_tokens=cap)["choices"][0]["message"]
     return message
 

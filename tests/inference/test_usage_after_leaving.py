@@ -31,7 +31,7 @@ THEN = b": then\n\n"  # a comment, at which a script is cut
 
 
 def in_pieces(script: bytes) -> Script:
-    """The script with a wait at its first comment, and a pause at its second."""
+    """Cuts the script at its comments: it waits at the first and pauses at the second."""
     begun, *rest = script.split(THEN)
     first, *others = [THEN + piece for piece in rest]
     return begun, WAIT, first, *others

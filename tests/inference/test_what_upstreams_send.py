@@ -309,7 +309,7 @@ MESSAGES: dict[str, tuple[list[Json | bytes], Answer]] = {
 
 
 def numbered(event: Json | bytes, index: int | None) -> Json | bytes:
-    """The event with this index in place of its own, or without one."""
+    """Returns the event with this index in place of its own, or without one."""
     read = orjson.loads(event.removeprefix(b"data: ")) if isinstance(event, bytes) else event
     if "index" not in read:
         return event

@@ -24,7 +24,7 @@ SHORT = {AFTER_FINISH: 0.2, UNASKED: 0.0, **dict.fromkeys(HEADS, 1.0)}
 
 
 def paused(seconds: Mapping[str, float]) -> dict[str, str]:
-    """The environment of a server whose pauses, by their full names, are so many seconds."""
+    """Returns the environment of a server whose pauses, given by their full names, last so many seconds."""
     return {"DJANGO_SETTINGS_MODULE": __name__, VARIABLE: json.dumps(seconds)}
 
 

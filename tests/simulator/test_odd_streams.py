@@ -13,12 +13,12 @@ TOOLS: list[Json] = [{"type": "function", "function": {"name": name}} for name i
 
 
 def sent(provider: Provider, model: str, content: str = "hello there", **fields: Any) -> str:
-    """The text of a stream."""
+    """Returns the text of a stream."""
     return provider.chat_stream(model, content, **fields).read().decode()
 
 
 def fragments(provider: Provider, model: str) -> list[list[Json]]:
-    """The pieces of two calls, chunk by chunk."""
+    """Returns the pieces of two calls, chunk by chunk."""
     chunks = frames(sent(provider, f"tools+{model}", "both", tools=TOOLS))
     deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
     return [delta["tool_calls"] for delta in deltas if "tool_calls" in delta]
