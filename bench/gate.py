@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
 def least(
     measure: Callable[[Sequence[Kind], int], list[Compared]], kinds: Sequence[Kind], budget: Mapping[str, float]
 ) -> list[Compared]:
-    """The rows, where those over their budgets were measured up to TIMES times and the least of each side counts."""
+    """Measures the rows, those over their budgets up to TIMES times; the least of each side counts."""
     rows = {row.name: row for row in measure(kinds, 0)}
     for number in range(1, TIMES):
         grown = [kind for kind in kinds if is_over(rows[kind.name], budget)]

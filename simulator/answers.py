@@ -114,7 +114,7 @@ def _text_answer(question: Question, behaviour: Behaviour, reasoning: list[str])
     finish = "stop" if stop_sequence is None else "stop_sequence"
     if limit is not None and len(pieces) > limit:
         pieces, finish, stop_sequence = pieces[:limit], "length", None
-    # The text is repeated until a fault that comes after so many chunks has them.
+    # The text is repeated until it has the chunks after which a fault comes.
     source = [piece.strip() for piece in pieces] or ["word"]
     missing = range(behaviour.least_chunks - len(reasoning) - len(pieces))
     pieces += [f" {source[index % len(source)]}" for index in missing]

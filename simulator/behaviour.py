@@ -227,17 +227,18 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 #   whole (`growing`), in every fragment together with the id (`repeated`).
 # - `surrogates` ends texts, reasoning and arguments with an emoji cut in two (`halves`), with one half of it (`lone`),
 #   with its four bytes as Python escapes them (`bytes`); `escaped` writes the half as an escape into arguments.
-# - `lists` sends so many lists of citations, images and reasoning details, each with one item, one after the other; a
-#   whole answer has them in one. `mixed-details` sends two kinds of reasoning details under one index.
+# - `lists:N` sends N lists of citations, images and reasoning details, each with one item, one after the other; a whole
+#   answer has them in one list. `mixed-details` sends two kinds of reasoning details under one index.
 # - `not-finite` has logprobs that are NaN.
-# - `blank-data` sends so many events without data (two) before each event; `spaced-done` has blanks around `[DONE]`.
+# - `blank-data:N` sends N events without data (two if it has no number) before each event; `spaced-done` has blanks
+#   around `[DONE]`.
 # - `more-choices` are choices beyond those that were asked for; `cut-arguments` ends in the middle of a tool's.
 # - `as-json` labels a stream `application/json`; `int8` embeds as some do who were not asked for numbers.
 # - `unknown-deltas` sends members, or a block, that nobody knows, in pieces.
 # - `script` plays turns of an agent: `<script>[{"name": …, "arguments": {…}}, "done"]</script>` in a user's text has a
 #   call or a text for each answer; the results of tools behind it tell which is next.
-# - `surplus` sends the whole answer a second time on the kept connection, although nobody asked for it: so many seconds
-#   after its end or, without a number, at the next `POST /surplus`.
+# - `surplus` sends the whole answer a second time on the kept connection, although nobody asked for it: a number of
+#   seconds after its end or, without a number, at the next `POST /surplus`.
 # - `signs` signs what a chat answers, and refuses a conversation whose calls lack their signature: `google` in the
 #   `extra_content` of the first call, or of a text, `openrouter` in the `reasoning_details` of the message.
 # - `trouble` refuses everybody with 400, in words of a provider whose customer has it: no credit (`empty`), a wrong key

@@ -140,7 +140,7 @@ class Connection:
         self._sent = []
 
     def send_again(self, seconds: float) -> None:
-        """Waits for so many seconds, and then sends the remembered bytes again, whatever is read and sent meanwhile.
+        """Waits, and then sends the remembered bytes again, whatever is read and sent meanwhile.
 
         An endless wait ends with `send_held`.
         """
@@ -204,7 +204,7 @@ class Reply:
         self._unsent = b""
         self._chunked = request.version != "1.0"
         self.keeps_alive = request.keeps_alive
-        # Where it is set, bodies are cut into segments of so many bytes, wherever those end.
+        # Where it is set, bodies are cut into segments of this number of bytes, wherever those end.
         self.segment_bytes: int | None = None
 
     def remember(self) -> None:

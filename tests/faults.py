@@ -3,7 +3,6 @@
 import contextlib
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from simulator.behaviour import (
     USAGE_SHAPES,
     WORDS,
 )
+from tests.servers.listener import Listener, read_request
 
 Json = dict[str, Any]
 PATIENCE_SECONDS = 20
@@ -76,7 +76,7 @@ faults = st.tuples(COMPANIONS, st.lists(st.sampled_from(DRAWN), min_size=1, max_
 
 
 class Edit(NamedTuple):
-    """Replaces so many bytes at this part of an answer."""
+    """Replaces `length` bytes of an answer by `put`; `at` is where, from 0 (its begin) to 1 (its end)."""
 
     at: float
     length: int
@@ -93,35 +93,24 @@ class FaultyUpstream:
     end: float = 1.0
 
     def __post_init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._listener = Listener(self._answer)
+        self.port = self._listener.port
 
     def close(self) -> None:
         """Stops listening."""
         self._listener.close()
 
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                talk, _ = self._listener.accept()
-                threading.Thread(target=self._answer, args=(talk,), daemon=True).start()
-
     def _answer(self, talk: socket.socket) -> None:
-        with contextlib.suppress(OSError), talk:
-            with talk.makefile("rb") as reader:
-                first = reader.readline()
-                headers = dict(line.decode().lower().split(":", 1) for line in iter(reader.readline, b"\r\n"))
-                body = json.loads(reader.read(int(headers["content-length"])))
-            content = json.dumps({**body, "model": self.words}).encode()
-            beta = headers.get("anthropic-beta", "").strip()
-            lines = [
-                "Host: simulator",
-                "Connection: close",
-                f"Content-Length: {len(content)}",
-                f"anthropic-beta: {beta}",
-            ]
-            talk.sendall(self._spoilt(self._asked(first + "\r\n".join([*lines, "", ""]).encode() + content)))
+        request = read_request(talk)
+        content = json.dumps({**request.body, "model": self.words}).encode()
+        lines = [
+            "Host: simulator",
+            "Connection: close",
+            f"Content-Length: {len(content)}",
+            f"anthropic-beta: {request.headers.get('anthropic-beta', '')}",
+        ]
+        head = request.first_line + "\r\n".join([*lines, "", ""]).encode()
+        talk.sendall(self._spoilt(self._asked(head + content)))
 
     def _asked(self, request: bytes) -> bytes:
         """What the simulator answers until it closes or resets the connection."""

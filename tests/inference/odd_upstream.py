@@ -1,7 +1,6 @@
 """An upstream that answers with bytes of a test's own choosing: what no HTTP server would say of itself."""
 
 import contextlib
-import json
 import socket
 import ssl
 import subprocess
@@ -10,6 +9,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from tests.servers.listener import Listener, read_request
 
 # What it sends for each model's name; an answer in several pieces is dripped.
 Script = bytes | tuple[bytes, ...]
@@ -27,54 +28,44 @@ class OddUpstream:
         self, scripts: Mapping[str, Script], context: ssl.SSLContext | None = None, greeting: bytes = b""
     ) -> None:
         self._scripts, self._context, self._greeting = scripts, context, greeting
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
         self.paths: list[str] = []
         self.bodies: dict[str, dict[str, Any]] = {}  # the newest that asked each model
         self.cut_off: list[str] = []  # models whose answers were not taken to their end
         self.sent: list[str] = []  # and those that were
         self.may_go_on = threading.Event()  # what a WAIT in a script waits for
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._listener = Listener(self._answer)
+        self.port = self._listener.port
 
     def close(self) -> None:
-        """Listens no more."""
+        """Stops listening."""
         self._listener.close()
 
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                raw, _ = self._listener.accept()
-                threading.Thread(target=self._answer, args=(raw,), daemon=True).start()
-
     def _answer(self, raw: socket.socket) -> None:
-        with contextlib.suppress(OSError), raw:
-            if self._greeting:
-                raw.sendall(self._greeting)
-                raw.recv(1024)
-                return
-            talk = raw if self._context is None else self._context.wrap_socket(raw, server_side=True)
-            with talk:
-                model, pieces = self._asked(talk)
-                try:
-                    for number, piece in enumerate(pieces):
-                        if number:
-                            time.sleep(DRIP_SECONDS)  # a drip is what this upstream is about
-                        if piece is WAIT:
-                            self.may_go_on.wait()
-                        else:
-                            talk.sendall(piece)
-                    self.sent.append(model)
-                except OSError:
-                    self.cut_off.append(model)
+        if self._greeting:
+            raw.sendall(self._greeting)
+            raw.recv(1024)
+            return
+        with raw if self._context is None else self._context.wrap_socket(raw, server_side=True) as talk:
+            model, pieces = self._asked(talk)
+            try:
+                for number, piece in enumerate(pieces):
+                    if number:
+                        time.sleep(DRIP_SECONDS)  # a drip is what this upstream is about
+                    if piece is WAIT:
+                        self.may_go_on.wait()
+                    else:
+                        talk.sendall(piece)
+                self.sent.append(model)
+            except OSError:
+                self.cut_off.append(model)
 
     def _asked(self, talk: socket.socket) -> tuple[str, Iterable[bytes]]:
-        with talk.makefile("rb") as reader:
-            self.paths.append(reader.readline().split()[1].decode())
-            headers = dict(line.decode().lower().split(":", 1) for line in iter(reader.readline, b"\r\n"))
-            body: dict[str, Any] = json.loads(reader.read(int(headers["content-length"])))
-        self.bodies[body["model"]] = body
-        script = self._scripts[body["model"]]
-        return body["model"], (script,) if isinstance(script, bytes) else script
+        request = read_request(talk)
+        self.paths.append(request.first_line.split()[1].decode())
+        model: str = request.body["model"]
+        self.bodies[model] = request.body
+        script = self._scripts[model]
+        return model, (script,) if isinstance(script, bytes) else script
 
 
 def self_signed(folder: Path) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""The product's settings, and other pauses than its own: those that no setting changes, for a server of a test.
+"""The product's settings with shorter pauses, for a test's server: the pauses are those that no setting changes.
 
 A gateway takes this module for its settings, with the pauses in its environment: `**paused({FINISH: 0.2})`.
 """
@@ -24,7 +24,7 @@ SHORT = {AFTER_FINISH: 0.2, UNASKED: 0.0, **dict.fromkeys(HEADS, 1.0)}
 
 
 def paused(seconds: Mapping[str, float]) -> dict[str, str]:
-    """Returns the environment of a server whose pauses, given by their full names, last so many seconds."""
+    """Returns the environment of a server whose pauses, given by their full names, last these numbers of seconds."""
     return {"DJANGO_SETTINGS_MODULE": __name__, VARIABLE: json.dumps(seconds)}
 
 
