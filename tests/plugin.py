@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import timings
 from tests.servers.databases import Databases, SqliteDatabases
 from tests.servers.postgres import PostgresDatabases, PrivatePostgres
 from tests.servers.process import ServerError
@@ -50,13 +51,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="on",
         help="GATEWAY_FASTPATH of every gateway that is started: off goes the libraries' own ways",
     )
-    parser.addoption("--quick", action="store_true", help="leave out what needs a server, a browser or a process")
+    parser.addoption("--quick", action="store_true", help="leave out what needs a server or is slow")
     parser.addoption("--write-failed", type=Path, help="write to this file what failed, for tests/suite.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.write_failed is not None and "PYTEST_XDIST_WORKER" not in os.environ:
         config.pluginmanager.register(FailedTests(config.option.write_failed))
+    ordinary = config.option.database == "postgres" and config.option.fastpath == "on" and not config.option.quick
+    if ordinary and config.pluginmanager.hasplugin("cacheprovider"):
+        config.pluginmanager.register(timings.SlowTests())
 
 
 class LedgerMismatch(Exception):
@@ -147,12 +151,20 @@ def _any_starts_one(names: Iterable[str], asks: Mapping[str, Sequence[str]]) -> 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what cannot run on this run's database and, for `--quick`, what needs a server."""
+    """Leaves out what cannot run on this run's database and, for `--quick`, what needs a server or is slow.
+
+    Modules and tests that are named on the command line run even if they are slow.
+    """
     other = "only_sqlite" if config.option.database == "postgres" else "only_postgres"
+    quick = config.option.quick
+    all_of_them = {Path(each).resolve() for each in config.args} == {
+        config.rootpath / each for each in config.getini("testpaths")
+    }
+    slow = timings.remembered(config) if quick and all_of_them else set()
     left_out = {
         item
         for item in items
-        if item.get_closest_marker(other) is not None or (config.option.quick and needs_a_server(item))
+        if item.get_closest_marker(other) is not None or (quick and (needs_a_server(item) or item.nodeid in slow))
     }
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))

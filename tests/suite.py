@@ -1,8 +1,9 @@
 """`make test` runs the suite on PostgreSQL and, beside it, a part on SQLite and a part with the fast path off.
 
 `--workers` is how many processes the suite has; one more has the parts, whose output is printed at the end. All other
-arguments go to pytest. `--quick` is `make quick`: what needs no server of its own, on PostgreSQL alone, and in no more
-processes than there are processors, for such tests wait for nothing and each process collects all of them.
+arguments go to pytest. `--quick` is `make quick`: what needs no server of its own and was not slow in the last `make
+test` (tests/timings.py), on PostgreSQL alone, and in no more processes than there are processors, for such tests wait
+for nothing and each process collects all of them.
 
 A test that failed is run once more by itself, after everything else has ended. If it passes then, it is listed as FLAKY
 in the last lines and the suite passes; with flaky tests in more than five modules it fails. A ledger that does not add

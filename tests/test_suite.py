@@ -62,6 +62,18 @@ def test_it(shared):
     pass
 """
 
+SLOW_AND_NOT = """
+import time
+
+def test_slow():
+    began = time.process_time()
+    while time.process_time() < began + 0.06:
+        pass
+
+def test_not_slow():
+    pass
+"""
+
 pytestmark = pytest.mark.process
 Write = Callable[..., list[str]]
 
@@ -175,3 +187,20 @@ def test_a_module_needs_servers_if_each_of_its_tests_does(write: Write, text: st
 def test_quick_reads_each_module_that_has_a_test_for_it(request: pytest.FixtureRequest) -> None:
     unread = {path for path in {item.path for item in request.session.items} if only_with_servers(path)}
     assert [item.nodeid for item in request.session.items if item.path in unread and not needs_a_server(item)] == []
+
+
+@pytest.mark.campaign
+def test_quick_leaves_out_what_was_slow_unless_it_is_named(write: Write) -> None:
+    (module,) = write(test_speed=SLOW_AND_NOT)
+    all_of_them = ("-n", "1", "-o", f"cache_dir={Path(module).parent}/cache", "-o", f"testpaths={Path(module).parent}")
+
+    def outcome(*options: str) -> str:
+        with Path(ROOT, module).with_suffix(".out").open("w+") as out:
+            run_tests(Run("postgres", ("--database", "postgres")), [*all_of_them, *options], out)
+            out.seek(0)
+            return out.read().splitlines()[-1]
+
+    assert "2 passed" in outcome("--quick")  # nothing is known yet
+    assert "2 passed" in outcome()
+    assert "1 passed" in outcome("--quick")
+    assert "2 passed" in outcome("--quick", module)

@@ -102,7 +102,7 @@ def shared(redis_server: PrivateRedis, opened_store: SharedStore) -> Iterator[Sh
     windows.client.close()
 
 
-@pytest.fixture(params=["own", "shared"])
+@pytest.fixture(params=["own", pytest.param("shared", marks=pytest.mark.process)])
 def remember(request: pytest.FixtureRequest, clock: Clock) -> Remember:
     remembered: Remember = Own(clock) if request.param == "own" else request.getfixturevalue("shared")
     return remembered

@@ -66,14 +66,14 @@ def one_worker(failover_gateway: GatewayServer, simulator: Simulator) -> Gateway
     return failover_gateway
 
 
-@pytest.fixture(params=["two_workers", "one_worker"])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.process) for name in ("two_workers", "one_worker")])
 def bounded(request: pytest.FixtureRequest) -> GatewayServer:
     server: GatewayServer = request.getfixturevalue(request.param)
     return server
 
 
 def at_once(customer: Customer, count: int, **fields: object) -> list[requests.Response]:
-    """So many requests, each on a connection of its own."""
+    """Sends `count` requests, each on a connection of its own."""
 
     def one(_number: int) -> requests.Response:
         with GatewaySession(customer.gateway.origin, customer.key) as session:
