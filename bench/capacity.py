@@ -33,7 +33,7 @@ class Times(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The outcome of so many requests a second."""
+    """The outcome of one rate, in requests per second."""
 
     gateways: int
     accounts: int

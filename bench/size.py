@@ -64,7 +64,7 @@ def _lines_in(package: Path) -> int:
 
 
 def lines_of_code(source: str) -> int:
-    """Lines that hold code: a string of several lines is so many, unless it is a docstring."""
+    """Counts the lines that hold code: each line of a string counts, unless it is a docstring."""
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in _NO_CODE:

@@ -240,7 +240,7 @@ def cost_of(price: Price, usage: Usage, rates: Rates) -> Cost:
 
 
 def expected_units(price: Price, rates: Rates, prompt: int, completion: int) -> int:
-    """The cost of so many uncached tokens, rounded down."""
+    """Returns the cost of this number of uncached tokens, rounded down."""
     of_prompt, *_, of_completion = price.for_prompt(prompt).units
     units: int = (prompt * of_prompt + completion * of_completion) * rates.account_units // COST_DIVISOR
     return units

@@ -31,7 +31,7 @@ def to_units(amount: Decimal, places: int = MONEY_PLACES) -> int:
 
 
 def from_units(units: int) -> Decimal:
-    """The amount of so many smallest units."""
+    """Returns the amount of this number of smallest units."""
     return Decimal(units).scaleb(-MONEY_PLACES, EXACT)
 
 

@@ -48,7 +48,7 @@ SAMPLES, SAMPLE_BYTES = 16, 1024
 
 
 def tokens_in(byte_count: int) -> int:
-    """Tokens in so many bytes of text."""
+    """Estimates the tokens in a text by its bytes."""
     return -(-byte_count // BYTES_PER_TOKEN)
 
 

@@ -129,7 +129,7 @@ def markers() -> "itertools.count[int]":
 
 
 def marked(marker: int, words: int) -> list[Json]:
-    """Messages of so many words, one of which is the marker."""
+    """Builds messages of `words` words, one of which is the marker."""
     return [{"role": "system", "content": " ".join([f"<marker>{marker}</marker>", *["word"] * (words - 3)])}, *HELLO]
 
 

@@ -118,7 +118,7 @@ def _exactly(entries: Iterable[tuple[str, Any]], listed: Callable[[str, Mapping[
 
 
 def _price(value: Any, tokens: int = 1) -> Decimal:
-    """The price of so many of what the list prices, without the noise that binary floats leave in its decimals."""
+    """Returns the price of this number of units of the list, without the noise that binary floats leave in decimals."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal) or value < 0:
         raise ValueError(f"{value!r} is no price")
     return round(Decimal(value) * tokens, 6)

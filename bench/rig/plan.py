@@ -25,7 +25,7 @@ class Plan:
     rounds: int = 5  # of one account beside many
     hot_requests: int = 1500  # of each, over 64 connections
     flood_seconds: float = 8.0
-    field_seconds: int = 5  # of wrk at each of so many connections
+    field_seconds: int = 5  # of wrk at each number of connections
     field_connections: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)
     field_streams: int = 10
     sustained: tuple[int, ...] = (16, 32, 64, 128, 256, 512)

@@ -47,7 +47,7 @@ class Reply:
         self._line: bytes | None = None
         self._is_here = False
         self._waiter: greenlet | None = None
-        self.sent_after = 0  # so many looks of its connection
+        self.sent_after = 0  # the number of looks of its connection
 
     def wait(self) -> bytes | None:
         """The line, or None after WAIT_SECONDS."""

@@ -76,7 +76,7 @@ def _outage_of(hook: Hook) -> Outage:
 
 
 class Periodic:
-    """A hook that works every so many seconds, in its own greenlet.
+    """A hook that works at an interval in seconds, in its own greenlet.
 
     True calls it again with the next beat; a failure after RETRY_SECONDS. `spread` keeps workers apart.
     """

@@ -50,7 +50,7 @@ OWNED = frozenset(
     {"model", "stream", "stream_options", "max_tokens", "max_completion_tokens"}
     | {"usage", "reasoning", "include_reasoning"}
 )
-# The effort that a budget of so many tokens of reasoning and more asks for.
+# The effort that a budget of at least this number of tokens of reasoning asks for.
 EFFORT_FROM = ((16_384, "high"), (4_096, "medium"))
 LEAST_EFFORT, USUAL_EFFORT, NO_EFFORT = "low", "medium", "none"
 NO_FILES = "must be absent: files are not kept here. Send the content itself, as a data URL."
@@ -360,7 +360,7 @@ def _effort(reasoning: Mapping[str, Any]) -> str | None:
 
 
 def effort_of(budget: int) -> str:
-    """The effort that stands for a budget of so many tokens."""
+    """Returns the effort that stands for a budget in tokens."""
     return next((word for least, word in EFFORT_FROM if budget >= least), LEAST_EFFORT)
 
 

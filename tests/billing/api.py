@@ -103,7 +103,7 @@ def _copy(stored: Generation, records: Sequence[Generation]) -> None:
 
 
 def seconds(count: int, since: datetime = START) -> list[datetime]:
-    """So many moments, a second apart."""
+    """Returns `count` moments, a second apart."""
     return [since + timedelta(seconds=number) for number in range(count)]
 
 

@@ -73,7 +73,7 @@ def serve(account: Account, *, priced: bool = True, **overrides: Any) -> Generat
 
 
 def repeat(record: Generation, times: int) -> None:
-    """So many more records like this one, a millisecond apart; the ledger knows nothing of them."""
+    """Writes `times` more records like this one, a millisecond apart; the ledger knows nothing of them."""
     values = {field.attname: getattr(record, field.attname) for field in Generation._meta.concrete_fields}
     Generation.objects.bulk_create(
         Generation(**values | {"id": uuid7(), "created_at": record.created_at + timedelta(milliseconds=number)})

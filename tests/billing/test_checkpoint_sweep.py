@@ -53,7 +53,7 @@ def stopped(account: Account, usage: Usage = SMALL, **columns: Any) -> Generatio
 def leave(
     generation: Generation, *, age: float = checkpoints.STALE_SECONDS + 1, quota_region: int | None = None
 ) -> None:
-    """A checkpoint that was renewed for the last time so many seconds ago."""
+    """Leaves a checkpoint that was last renewed `age` seconds ago."""
     checkpoints.insert({generation.pk: unsettled(generation, quota_region=quota_region).serialized().decode()})
     age_by(age, generation.pk)
 

@@ -50,7 +50,7 @@ def mailed() -> list[tuple[str, str]]:
 
 
 def expiring(account: Account, *, in_days: float, after_days: float, name: str = "laptop") -> ApiKey:
-    """A key that lives for so many days, of which so many are left."""
+    """Issues a key that was made to live for `after_days`, of which `in_days` are left."""
     key, _ = keys.issue(account, name=name, lifetime="90d")
     end = timezone.now() + timedelta(days=in_days)
     ApiKey.objects.filter(pk=key.pk).update(expires_at=end, created_at=end - timedelta(days=after_days))

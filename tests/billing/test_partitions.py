@@ -150,7 +150,7 @@ def test_requests_and_listings_go_on_while_it_is_done(start_gateway: StartGatewa
 
 
 def fill(server: GatewayServer, customer: Customer, number: int) -> None:
-    """Copies the customer's one record so many times, for nothing and whole, with a ledger entry each."""
+    """Copies the customer's one record `number` times, for nothing and whole, with a ledger entry each."""
     columns = [field.column or "" for field in Generation._meta.concrete_fields]
     whole = {name: f"terms.{name}" for name in FROZEN} | {"terms_id": "NULL"}
     free = {name: "0" for name in columns if name in FREE}

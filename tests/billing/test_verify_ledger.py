@@ -229,7 +229,7 @@ def test_tampering_is_found(acme: Account, name: str) -> None:
 
 
 def per_token(output: str, prompt: str, cached: str, factor: int = 3) -> PerToken:
-    """Figures whose low and high bounds are so many times lower and higher."""
+    """Returns figures whose bounds are `factor` times lower and higher."""
     values = map(Decimal, (output, prompt, cached))
     return PerToken(*(Range(value / factor, value, value * factor) for value in values))
 

@@ -93,7 +93,7 @@ def test_unknown_fields_of_deltas_are_put_together(account: Customer) -> None:
 
 
 def steps_to_join(tool_calls: int) -> int:
-    """Steps of the interpreter that putting so many tool calls together takes, each in two pieces."""
+    """Counts the interpreter's steps that it takes to put the tool calls together, each from two pieces."""
     pieces = [
         {"index": index, **part}
         for index in range(tool_calls)

@@ -165,7 +165,7 @@ def test_two_workers_hold_one_budget_and_without_redis_one_each_and_everything_g
 
 
 def statuses(gateway: GatewayServer, token: str, count: int) -> list[int]:
-    """Of so many requests at once, each on a connection of its own."""
+    """Sends `count` requests at once, each on a connection of its own, and returns their statuses."""
 
     def one(_number: int) -> int:
         with GatewaySession(gateway.origin, token) as session:

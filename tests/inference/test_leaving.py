@@ -49,7 +49,7 @@ def reset(raw: socket.socket) -> None:
 
 
 def is_closed_soon(simulator: Simulator, upstream: str, cut: int) -> bool:
-    """Others' calls of that upstream may be counted late: at least so many have been cut, and none is open."""
+    """Waits until at least `cut` calls of the upstream have been cut and none is open: calls may be counted late."""
 
     def is_closed() -> bool:
         counted = simulator.stats(upstream)

@@ -70,7 +70,7 @@ def drawing(request: pytest.FixtureRequest) -> Random:
 
 
 def any_json(drawing: Random, most: int = 5) -> Any:
-    """Draws a value with a few leaves, at most so many."""
+    """Draws a value with at most `most` leaves."""
     kind = drawing.choice(("constant", "number", "name", "text", "list", "object"))
     if kind in ("list", "object") and most > 0:
         inner = [any_json(drawing, most // 2 - 1) for _ in range(drawing.randint(0, 3))]

@@ -27,7 +27,7 @@ MODALITIES = {
     "embeddings": "embedding",
 }
 CUT_REGION = "FRPAR"
-# From so many tokens on a whole answer is asked of the upstream as a stream: always, where one was recorded.
+# A whole answer is asked of the upstream as a stream from this number of tokens on: always, where one was recorded.
 ENVIRONMENT = {"GATEWAY_AGGREGATE_OVER_TOKENS": "0"}
 
 

@@ -126,7 +126,7 @@ class Bar:
 def verify_parts(
     start_at: UUID | None, jobs: int, report: Callable[[UUID | None, Verification], object]
 ) -> Iterator[str | Verification]:
-    """As `verify.verify` of all accounts, by so many processes: what each finds comes in the order of the accounts."""
+    """Verifies all accounts in several processes, and yields what each finds in the order of the accounts."""
     forking = multiprocessing.get_context("fork")
     entries = forking.Value("q", 0)
     whole, parts = Verification(), verify.parts(start_at)

@@ -36,7 +36,7 @@ def head(customer: Customer, framing: str, path: str = PATH) -> bytes:
 
 
 def chunks(size: int, count: int) -> Iterator[bytes]:
-    """The chunked framing of so many pieces, and its end."""
+    """Yields `count` chunks of `size` bytes, and the end of the body."""
     for _ in range(count):
         yield b"%x\r\n%s\r\n" % (size, b" " * size)
     yield b"0\r\n\r\n"
@@ -110,7 +110,7 @@ def test_a_body_of_very_many_fields_is_refused_before_anything_looks_at_them(acc
 
 
 def messages_body(count: int, size: int, **fields: object) -> bytes:
-    """A chat of so many messages, each of so many bytes."""
+    """Builds a chat of `count` messages, each of `size` bytes."""
     messages = [{"role": "user", "content": f"{number} ".ljust(size - 40, "x")} for number in range(count)]
     return json.dumps({"model": "sim/test/echo", "messages": messages, "max_tokens": 2, **fields}).encode()
 
@@ -169,7 +169,7 @@ def worker_bytes(server: GatewayServer, figure: str) -> int:
 
 
 def asked_with(customer: Customer, slug: str, size: int, **fields: object) -> requests.Response:
-    """The answer, a stream's as soon as it begins, to a request with a text of so many bytes."""
+    """Sends a text of `size` bytes and returns the answer; a stream's is returned as soon as it begins."""
     messages = [{"role": "system", "content": "x" * size}, {"role": "user", "content": "hello there"}]
     body = {"model": f"sim/test/{slug}", "messages": messages, **fields}
     return customer.http.post(PATH, json=body, stream=bool(fields))
@@ -219,7 +219,7 @@ def test_the_bodies_that_a_worker_holds_are_bounded(
 
 
 def test_the_number_of_messages_is_capped(account: Customer) -> None:
-    """Parsed, so many tiny messages would take many times their size."""
+    """A body of tiny messages takes many times its size when it is parsed."""
     reply = account.http.post(PATH, data=messages_body(50_001, 45))
     assert refusal(reply) == INVALID
     assert "50000" in message(reply)

@@ -439,7 +439,7 @@ def head_of(customer: Customer, framing: str) -> bytes:
 
 
 def body_of(size: int) -> bytes:
-    """A sound request of exactly so many bytes."""
+    """Builds a sound request of exactly `size` bytes."""
     content = json.dumps({"model": "sim/test/echo", "messages": HELLO, "user": ""}).encode()
     return content.replace(b'"user": ""', b'"user": "' + b"x" * (size - len(content)) + b'"')
 
