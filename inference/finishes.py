@@ -28,6 +28,8 @@ FINISH_SYNONYMS = {
         "content_filter",
     ),
 }
+# Words for no reason at all, as servers in Python and JavaScript write out what is absent.
+NO_REASONS = frozenset({"none", "null", "undefined"})
 # Words that say that the answer has failed.
 FAILURES = frozenset(
     {"abort", "aborted", "canceled", "cancelled", "error", "failed", "insufficient_system_resource", "network_error"}
@@ -41,6 +43,8 @@ def finish_reason(reported: Any) -> str | None:
     if reported in FINISH_REASONS:
         return reported
     name = _plain_word(reported)
+    if name in NO_REASONS:
+        return None
     return FINISH_SYNONYMS.get(name, name if name in FINISH_REASONS else "stop")
 
 

@@ -14,6 +14,7 @@ THOUGHTS = (*REASONING_FIELDS, "reasoning_details", "thinking_blocks")
 REASONING_PARTS = ("text", "summary")
 # Members of a message that are text or nothing.
 TEXT_FIELDS = frozenset({"content", "refusal", *REASONING_FIELDS})
+_MAYBE_NUMBERS = ("content", *REASONING_FIELDS)
 # Kinds of tool calls, and what the piece of text that a call brings its tool is named.
 TOOL_TEXT = {"function": "arguments", "custom": "input"}
 
@@ -21,10 +22,13 @@ TOOL_TEXT = {"function": "arguments", "custom": "input"}
 def flatten_content(message: Json) -> None:
     """Puts content that is no string into the strings that OpenAI's clients know, in a message or a delta.
 
-    It is an array of blocks, as from Mistral's reasoning models, or the JSON that was asked for as an object
-    (Cloudflare). Text becomes `content`, thinking `reasoning_content` and a refusal `refusal`. What is said in no words
-    (references, images) is left out.
+    It is an array of blocks, as from Mistral's reasoning models, or JSON that was asked for as an object, or a number
+    for a text that looks like one (both Cloudflare). Text becomes `content`, thinking `reasoning_content` and a refusal
+    `refusal`. What is said in no words (references, images) is left out.
     """
+    for name in _MAYBE_NUMBERS:
+        if type(message.get(name)) in (int, float):
+            message[name] = orjson.dumps(message[name]).decode()
     content = message.get("content")
     if not isinstance(content, list | dict):
         return

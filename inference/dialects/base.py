@@ -25,6 +25,7 @@ from gateway.fastpath.http_client import UpstreamRequest
 from ..call import Call, Shape
 from ..deltas import Delta, End, Failure, Finish, Note, Unreadable, delta_of
 from ..finishes import failure_of, finish_reason
+from ..words import object_of
 from . import odd_json
 from .errors import MalformedReply, ReportedError, report_of
 
@@ -249,11 +250,14 @@ def parse_object(data: bytes, *, refuses: bool = True) -> dict[str, Any]:
     """The JSON object of an answer or an event. Raises MalformedReply.
 
     An error where an answer belongs is an error, whatever the status said: raises ReportedError, if it `refuses` it.
+    Google puts it in a list.
     """
     try:
         parsed = odd_json.loads(data)
     except ValueError:
         raise MalformedReply("answered with something that is not JSON") from None
+    if isinstance(parsed, list) and parsed and "error" in object_of(parsed[0]):
+        parsed = parsed[0]
     if not isinstance(parsed, dict):
         raise MalformedReply("answered with JSON that is not an object")
     if refuses:
@@ -265,8 +269,13 @@ def check_object(parsed: dict[str, Any], data: bytes) -> None:
     """Raises as `parse_object` for an object that was parsed."""
     if len(data) > 2 * SURELY_SHALLOW and not is_shallow(data):
         require_writable(parsed)
-    if parsed.get("error") or parsed.get("type") == "error":
+    if parsed.get("error") or is_named_error(parsed):
         raise ReportedError(report_of(parsed))
+
+
+def is_named_error(parsed: Mapping[str, Any]) -> bool:
+    """Tells whether an object calls itself an error, by its type or as vLLM's older versions and SGLang do."""
+    return parsed.get("type") == "error" or parsed.get("object") == "error"
 
 
 def is_shallow(data: bytes) -> bool:

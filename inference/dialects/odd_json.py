@@ -2,10 +2,12 @@
 
 Servers in JavaScript and Python may cut a text between the two halves of a character: one event ends in `\\ud83d`, the
 next one begins with `\\ude00`. The halves are joined again; a half whose other one never comes is U+FFFD, as in a
-browser. Numbers that JSON does not have (`NaN`, `Infinity`) are null.
+browser. Numbers that JSON does not have (`NaN`, `Infinity`) or that no float can hold (`1e400`) are null. Control
+characters need not be escaped.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +17,7 @@ import orjson
 Path = tuple[str | int, ...]
 FIRST_HALVES = ("\ud800", "\udbff")
 SECOND_HALVES = ("\udc00", "\udfff")
+MOST_DIGITS = 20  # of a number of 64 bits, its sign included
 PLACES = ("index", "output_index", "content_index")  # of what an event of Messages or Responses is about
 
 
@@ -87,7 +90,20 @@ class _HeldEvent:
 
 def _loads_halves(data: bytes) -> Any:
     """Reads a JSON value whose texts may have halves of characters. Raises ValueError and RecursionError."""
-    return json.loads(data.decode(), parse_constant=lambda _: None)
+    return json.loads(
+        data.decode(), strict=False, parse_constant=lambda _: None, parse_float=_float, parse_int=_integer
+    )
+
+
+def _float(written: str) -> float | None:
+    number = float(written)
+    return number if math.isfinite(number) else None
+
+
+def _integer(written: str) -> int | float | None:
+    """Returns the number, as a float beyond 64 bits: `orjson` reads it so, and writes no greater one."""
+    number = int(written) if len(written) <= MOST_DIGITS else None
+    return number if number is not None and -(2**63) <= number < 2**64 else _float(written)
 
 
 def _subject(event: dict[str, Any]) -> Any:

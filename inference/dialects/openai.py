@@ -1,7 +1,7 @@
 """The OpenAI dialect: chat completions, which most providers speak, and responses (`/responses`), which some do."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -43,6 +43,7 @@ from .base import (
     encoded,
     finish_of,
     headers_for,
+    is_named_error,
     is_shallow,
     parse_object,
     refuse_fields,
@@ -151,7 +152,10 @@ class OpenAIDialect:
 class OpenAIDecoder(StreamDecoder):
     """See `base.StreamDecoder`."""
 
-    __slots__ = ("_choices", "_counted_apart", "_finished", "_total_includes", "_usages")
+    __slots__ = (
+        *("_choices", "_counted_apart", "_finished", "_in_messages", "_only", "_spoken", "_total_includes"),
+        "_usages",
+    )
     one_text = re.compile(
         rb'(?!.*"finish_reason": ?")'
         rb'(.*"choices": ?\[\{[^\[{]*"delta": ?\{"content": ?")[^"\\]+("\}[^\[{]*)'
@@ -161,6 +165,9 @@ class OpenAIDecoder(StreamDecoder):
         super().__init__()
         self._choices, self._total_includes = choices, total_includes
         self._finished: set[int] = set()
+        self._spoken: set[str] = set()  # the members of deltas that have said words
+        self._in_messages = False  # which this upstream streams in the place of deltas
+        self._only: int | None = None  # the upstream's number of the only choice that was asked for
         self._counted_apart: list[Any] = []
         self._usages: dict[int, Any] = {}  # what stands within choices, as Moonshot counts
 
@@ -171,7 +178,7 @@ class OpenAIDecoder(StreamDecoder):
         at no more than that takes; every other one is read.
         """
         said: list[Delta | Note] = []
-        halves = self.half_characters
+        halves, most, spoken = self.half_characters, self._choices, self._spoken
         last: Text | None = None  # the delta before, if it is a text that may go on
         for data in events:
             event: Any = None
@@ -181,7 +188,8 @@ class OpenAIDecoder(StreamDecoder):
                 (name,) = delta = choice["delta"]
                 index, value, size = choice["index"], delta[name], len(choice)
                 is_bare = size == 3 or (size == 4 and choice.get("logprobs", 0) is None)
-                is_plain = choice["finish_reason"] is None and type(index) is int and index >= 0 and not halves.held
+                is_plain = choice["finish_reason"] is None and type(index) is int and 0 <= index < most
+                is_plain = is_plain and not halves.held
                 is_plain = is_plain and (is_bare or not ("usage" in choice or "error" in choice))
             except (orjson.JSONDecodeError, LookupError, TypeError, ValueError):
                 is_plain = False
@@ -194,12 +202,14 @@ class OpenAIDecoder(StreamDecoder):
                 if is_bare and last is not None and last.name == name and last.choice["index"] == index:
                     last.add(event, value)
                 else:
+                    spoken.add(name)
                     text = Text(event, choice, name, value)
                     said.append(text)
                     last = text if is_bare else None
             elif (
                 is_plain and name == "tool_calls" and type(value) is list and len(value) == 1 and type(value[0]) is dict
             ):
+                spoken.add(name)
                 said.append(CallPiece(event, choice, value[0]))
                 last = None
             else:
@@ -228,7 +238,7 @@ class OpenAIDecoder(StreamDecoder):
 
     def _read_choices(self, event: dict[str, Any], data: bytes, usage: Any, said: list[Delta | Note]) -> Any:
         """Reads an event that says several things, none, or one in its own way. Returns its usage."""
-        if event.get("type") == "error":
+        if is_named_error(event):
             check_object(event, data)
         event.pop("gateway_metadata", None)
         if usage is None and "x_groq" in event:
@@ -260,7 +270,16 @@ class OpenAIDecoder(StreamDecoder):
         index = choice.get("index")
         if type(index) is not int or index < 0:
             index = position
-        deltas: list[Delta] = [*deltas_of(index, _message_in(choice))]
+        if self._choices == 1:
+            # Some upstreams number it otherwise: whichever comes first is the one that was asked for.
+            if self._only is None:
+                self._only = 0 if self._spoken else index
+            index = 0 if index == self._only else index or 1
+        is_message = choice.get("delta") is None and "message" in choice
+        message = self._unsaid(_message_in(choice)) if is_message else _message_in(choice)
+        deltas: list[Delta] = [*deltas_of(index, message)]
+        if not is_message:
+            self._spoken |= {"tool_calls" if isinstance(each, CallPiece) else each.name for each in _words_of(deltas)}
         end = finish_of(index, choice)
         if isinstance(end, Finish):
             self._finished.add(index)
@@ -279,6 +298,14 @@ class OpenAIDecoder(StreamDecoder):
             self._usages[index] = choice["usage"]
             counted = [*self._usages.values()]
             said.append(UsageReport(counted if len(counted) > 1 else counted[0]))
+
+    def _unsaid(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Returns what a message in the place of a delta adds. Behind deltas it says once more what they have said."""
+        self._in_messages = self._in_messages or not self._spoken
+        if self._in_messages:
+            return message
+        thoughts = () if self._spoken.isdisjoint(REASONING_FIELDS) else REASONING_FIELDS
+        return without(message, self._spoken.union(thoughts))
 
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
         """See `base.StreamDecoder`."""
@@ -318,6 +345,10 @@ def _message_in(choice: dict[str, Any]) -> dict[str, Any]:
     if delta is None and "text" in choice:
         return {"content": choice["text"], **{name: choice.pop(name) for name in REASONING_FIELDS if name in choice}}
     return object_of(delta)
+
+
+def _words_of(deltas: Iterable[Delta]) -> Iterator[Text | CallPiece]:
+    return (each for each in deltas if isinstance(each, Text | CallPiece))
 
 
 def _share_out(extras: dict[str, Any], deltas: Sequence[Delta]) -> None:
@@ -391,9 +422,12 @@ def _messages(messages: list[dict[str, Any]], upstream: Upstream, untold: Untold
 
 
 def _drop_surplus(answer: dict[str, Any], expected: int) -> bool:
-    """Leaves out the choices beyond those that were asked for; whether there were any."""
+    """Leaves out the choices beyond those that were asked for; whether there were any. Others are numbered from 0."""
     choices = answer.get("choices")
     if not isinstance(choices, list):
+        return False
+    if len(choices) <= expected:
+        _number(dicts(choices), expected)
         return False
     kept = [
         choice
@@ -404,3 +438,11 @@ def _drop_surplus(answer: dict[str, Any], expected: int) -> bool:
         return False
     answer["choices"] = kept
     return True
+
+
+def _number(choices: Sequence[dict[str, Any]], expected: int) -> None:
+    """Numbers choices by their places, unless each has a number of its own among those that were asked for."""
+    numbers = {number for each in choices if type(number := each.get("index")) is int and 0 <= number < expected}
+    if len(numbers) < len(choices):
+        for position, choice in enumerate(choices):
+            choice["index"] = position

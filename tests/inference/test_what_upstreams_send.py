@@ -68,6 +68,7 @@ def whole_as_chunk(message: Json, finish: str | None = None) -> Json:
     return {"choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}]}
 
 
+A_URL = "https://a.example"
 F, G = ("f", {"p": 1}), ("g", {"p": 2})
 WEATHER = ("get_weather", {"p": 1})
 
@@ -208,6 +209,55 @@ STREAMS: dict[str, tuple[list[Json | bytes], Answer]] = {
     "arguments-in-halves": (
         [call("a", "f", ""), piece_of_call(r"{\"p\":\"x" + FIRST), piece_of_call(SECOND + r"\"}"), *CALLED],
         Answer(calls=(("f", {"p": "x\U0001f600"}),), call_ids=("a",), finish="tool_calls"),
+    ),
+    # Texts that are numbers, as Cloudflare sends digits.
+    "digits-as-numbers": (
+        [said("["), chunk({"content": 0}), chunk({"content": 1.5}), {"choices": [{"delta": {"content": 6}}]}, *END],
+        Answer("[01.56", finish="stop"),
+    ),
+    "reasoning-as-a-number": ([chunk({"reasoning": 7}), said("a"), *END], Answer("a", "7", finish="stop")),
+    # JSON that breaks its rules, or has numbers that nobody else can hold.
+    "control-characters-as-they-are": ([raw("a\tb\x01"), *END], Answer("a\tb\x01", finish="stop")),
+    **{
+        f"numbers-too-{name}": (
+            [b'data: {"x_size":%b,"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n' % number, *END],
+            Answer("a", finish="stop"),
+        )
+        for name, number in (("great", b"[1e400,-1e400]"), ("long", b"[NaN,%b]" % (b"9" * 40)))
+    },
+    # The only choice, under another number than 0.
+    "one-choice-numbered-one": (
+        [*(chunk({"content": text}, index=1) for text in "ab"), chunk({}, "stop", index=1), COUNTED],
+        Answer("ab", finish="stop"),
+    ),
+    # A last chunk that says the whole message once more.
+    "message-behind-its-deltas": (
+        [
+            *(chunk({"reasoning": "hm"}), said("a"), said("b"), COUNTED),
+            whole_as_chunk({"content": "ab", "reasoning_content": "hm", "annotations": [citation(A_URL)]}, "stop"),
+        ],
+        Answer("ab", "hm", cited=(A_URL,), finish="stop"),
+    ),
+    "calls-behind-a-text-in-a-message": (
+        [said("a"), whole_as_chunk({"content": "a", "tool_calls": [fragment("a", "f", '{"p":1}')]}, "stop"), COUNTED],
+        Answer("a", calls=(F,), call_ids=("a",), finish="tool_calls"),
+    ),
+    "calls-twice-in-a-message": (
+        [
+            call("a", "f", '{"p":1}'),
+            whole_as_chunk({"content": None, "tool_calls": [fragment("a", "f", '{"p": 1}', index=None)]}, "tool_calls"),
+            COUNTED,
+        ],
+        Answer(calls=(F,), call_ids=("a",), finish="tool_calls"),
+    ),
+    "whole-messages-for-deltas": (
+        [whole_as_chunk({"content": "a"}), whole_as_chunk({"content": "b"}), *END],
+        Answer("ab", finish="stop"),
+    ),
+    # Words for a finish that is none.
+    "no-finish-in-words": (
+        [said("a", "null"), said("b", "None"), chunk({}, "length"), COUNTED],
+        Answer("ab", finish="length"),
     ),
     # Lists of a delta are increments.
     "citations-one-by-one": (
@@ -404,11 +454,15 @@ BROKEN: dict[str, list[Json | bytes]] = {
     "unreadable-piece-of-a-call": [call("a", "f", ""), b"data: {\n\n", call(None, None, '"}'), *CALLED],
     **{f"failed-{word}": [said("a"), chunk({}, word), COUNTED] for word in FAILED},
     "failed-choice": [said("a"), {"choices": [{"index": 0, "delta": {}, "error": {"code": 502, "message": "No."}}]}],
+    **{f"cut-behind-{word.lower()}": [said("a", word)] for word in ("null", "None")},
     "unreadable-behind-a-call": [call("a", "f", '{"p":1}'), b"data: {\n\n", *CALLED],
 }
 WHOLE: dict[str, tuple[bytes, str]] = {
     "whole-half-a-character": (b'"x\\ud83d"', "x\ufffd"),
     "whole-no-text": (b'"\\udcf0\\udc9f"', "\ufffd\ufffd"),
+    "whole-number": (b"42", "42"),
+    "whole-beside-numbers": (b'"a","n":[1e400,123456789012345678901234567890]', "a"),
+    "whole-control-characters": (b'"a\tb"', "a\tb"),
 }
 
 
@@ -424,6 +478,27 @@ FAILED_WHOLE = (
     b'{"choices":[{"index":0,"message":{"role":"assistant","content":null},"finish_reason":"error","error":%b}],'
     b'"usage":{"prompt_tokens":10,"completion_tokens":0,"total_tokens":10}}'
 )
+# Errors that stand where an answer belongs, as vLLM, SGLang and Google write them.
+ERRORS = {
+    "by-its-object": b'data: {"object":"error","message":"No tea.","type":"BadRequestError","code":400}\n\n',
+    "in-a-list": b'data: [{"error":{"code":400,"message":"No tea.","status":"INVALID_ARGUMENT"}}]\n\n',
+}
+# The numbers of the choices of a whole answer, and those that clients get.
+NUMBERED: dict[str, tuple[tuple[Any, ...], list[int]]] = {
+    "from-one": ((1,), [0]),
+    "below-zero": ((-1,), [0]),
+    "two-from-one": ((1, 2), [0, 1]),
+    "alike": ((0, 0), [0, 1]),
+    "backwards": ((1, 0), [1, 0]),
+}
+
+
+def odd_whole(*numbers: Any) -> bytes:
+    message = {"role": "assistant", "content": "a"}
+    choices = [{"index": number, "message": message, "finish_reason": "stop"} for number in numbers]
+    return http("200 OK", orjson.dumps({"choices": choices, "usage": COUNTED["usage"]}), JSON)
+
+
 # The name of a tool that comes in pieces, or late.
 NAMES: dict[str, tuple[list[Json], Answer]] = {
     "in-pieces": (
@@ -481,7 +556,11 @@ SCRIPTS: dict[str, Script] = {
     **{name: streamed(*events, done=False) for name, events in BROKEN_MESSAGES.items()},
     **{name: streamed(*events) for name, (events, _) in COUNTS.items()},
     **{name: streamed(*events, done=False) for name, (events, _) in MESSAGE_COUNTS.items()},
-    **{name: streamed(*events) for name, events in BROKEN.items()},
+    **{name: streamed(*events, done=not name.startswith("cut-")) for name, events in BROKEN.items()},
+    **{f"error-{name}": streamed(event) for name, event in ERRORS.items()},
+    **{f"error-{name}-behind-words": streamed(said("a"), event) for name, event in ERRORS.items()},
+    **{f"whole-error-{name}": http("200 OK", event[6:], JSON) for name, event in ERRORS.items()},
+    **{f"whole-numbered-{name}": odd_whole(*choices) for name, (choices, _) in NUMBERED.items()},
     **{name: whole(content) for name, (content, _) in WHOLE.items()},
     "text-finish-in-every-chunk": streamed(
         {"choices": [{"index": 0, "text": "a", "finish_reason": "stop"}]},
@@ -502,6 +581,12 @@ SCRIPTS: dict[str, Script] = {
         said("a"), {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "matched_stop": "END"}]}, COUNTED
     ),
     "says-nothing": streamed(chunk({"role": "assistant", "content": ""}), *END),
+    "surplus-behind-a-role": streamed(
+        *(chunk({"role": "assistant", "content": ""}, index=index) for index in (0, 1)),
+        *(chunk({"content": text}, index=index) for index, text in ((1, "x"), (0, "a"), (1, "y"), (0, "b"))),
+        *(chunk({}, "stop", index=index) for index in (1, 0)),
+        COUNTED,
+    ),
     "lists": streamed(
         chunk({"content": "a", "images": [{"url": "1"}], "reasoning_details": [{"x": 1, "text": "1"}], "ids": [1]}),
         chunk({"content": "b", "images": [{"url": "2"}], "reasoning_details": [{"x": 1, "text": "2"}], "ids": [1]}),
@@ -579,6 +664,35 @@ def test_a_whole_answer_that_has_failed_is_none(customer: Customer, name: str, w
     cap = {"max_output_tokens": 16} if way.startswith("responses") else {"max_tokens": 16}
     assert ask(customer, f"odd-sends/test/{name}", way, **cap) == Answer(refused=503)
     assert bills.untouched(customer)
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_in_an_answers_place_is_that_error(customer: Customer, name: str) -> None:
+    for model_name, fields in ((f"whole-error-{name}", {}), (f"error-{name}", {}), (f"error-{name}", {"stream": True})):
+        reply = customer.http.post(PATH, json=question(f"odd-sends/test/{model_name}", **fields))
+        assert reply.status_code == 400, reply.text
+        assert "No tea." in reply.json()["error"]["message"]
+    assert bills.untouched(customer)
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_behind_words_is_told(customer: Customer, name: str) -> None:
+    reply = customer.http.post(PATH, json=question(f"odd-sends/test/error-{name}-behind-words", stream=True))
+    assert ["No tea." in error["message"] for error in Stream.of(reply).errors] == [True]
+    assert [record.ending for record in bills.records(customer)] == ["upstream_broke"]
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+def test_the_choices_of_a_whole_answer_have_the_numbers_that_were_asked_for(customer: Customer, name: str) -> None:
+    _, expected = NUMBERED[name]
+    body = question(f"odd-sends/test/whole-numbered-{name}", n=len(expected), max_tokens=16)
+    choices = customer.http.post(PATH, json=body).json()["choices"]
+    assert [choice["index"] for choice in choices] == expected
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_choice_that_nobody_asked_for_is_left_out_although_it_speaks_first(customer: Customer, way: str) -> None:
+    assert ask(customer, "odd-sends/test/surplus-behind-a-role", way).text == "ab"
 
 
 @pytest.mark.parametrize("way", WAYS)
