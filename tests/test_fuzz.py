@@ -63,7 +63,7 @@ FAULTY = {"faulty": "openai", "faultyclaude": "anthropic"}
 
 
 def cases(number: int) -> settings:
-    """Returns settings for this number of cases, the same at each run, or for other and more ones if they are asked for."""
+    """Returns settings for this number of cases, the same at each run, or for other and more ones where asked."""
     checks = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much]
     return settings(
         max_examples=ceil(number * FACTOR), derandomize=FACTOR < 1, deadline=None, suppress_health_check=checks
