@@ -19,7 +19,6 @@ from ..deltas import (
     CallPiece,
     Carried,
     Delta,
-    End,
     EnergyReport,
     Failure,
     Finish,
@@ -54,6 +53,7 @@ from .base import (
     without_parameters,
 )
 from .errors import MalformedReply, ReportedError, report_of
+from .openai_responses import ResponseDecoder
 from .openai_usage import completed_usage, prompt_usage_of, usage_of, usage_within
 
 PATHS = {
@@ -67,7 +67,6 @@ OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason", "usage",
 WITH_WORDS = ("logprobs",)
 _THOUGHTS = frozenset(THOUGHTS)
 SERVICE_TIERS = ("auto", "default")
-ENDS_OF_A_RESPONSE = ("response.completed", "response.incomplete", "response.done")
 MOST_MEASURED = 10**9  # joules or watt milliseconds: nothing that an answer can take
 HEADERS = partial(headers_for, default_header="Authorization", default_scheme="Bearer")
 
@@ -357,42 +356,6 @@ def _share_out(extras: dict[str, Any], deltas: Sequence[Delta]) -> None:
     spoken, last = next(words, deltas[0]), deltas[-1] if type(deltas[-1]) is Finish else deltas[0]
     for name, value in extras.items():
         (spoken if name in WITH_WORDS else last).choice[name] = value
-
-
-class ResponseDecoder(StreamDecoder):
-    """See `base.StreamDecoder`. The events of a response go on unchanged; the last of them has its usage."""
-
-    __slots__ = ("_total_includes",)
-
-    def __init__(self, total_includes: Collection[str] = NOTHING) -> None:
-        super().__init__()
-        self._total_includes = total_includes
-
-    def read(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
-        """See `base.StreamDecoder`."""
-        kind = event.get("type")
-        if kind == "response.failed":
-            response = object_of(event.get("response"))
-            if response.get("usage") is not None:
-                said.append(UsageReport(response["usage"]))
-            raise ReportedError(report_of({"error": response.get("error")}))
-        check_object(event, data)
-        if not isinstance(kind, str) or not kind.startswith("response."):
-            return
-        words = event.get("delta") if kind.endswith(".delta") else None
-        if words and isinstance(words, str):
-            said.append(Text(event, NO_CHOICE, kind, words))
-        elif kind in ENDS_OF_A_RESPONSE:
-            said.append((Carried if kind == "response.done" else Finish)(event, NO_CHOICE))
-            if (usage := object_of(event.get("response")).get("usage")) is not None:
-                said.append(UsageReport(usage))
-            said.append(End())
-        else:
-            said.append(Carried(event, NO_CHOICE))
-
-    def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
-        """See `base.StreamDecoder`."""
-        return usage_of(reported, self._total_includes), None
 
 
 def measured_units_in(answer: Mapping[str, Any]) -> int | None:

@@ -45,6 +45,7 @@ class PassedResponse(PassedStream):
         if isinstance(event.get("response"), dict):
             self._begun = event["response"] = {**event["response"], **self.own}
         if isinstance(delta, Finish):
+            self._complete(event.get("response"))
             require_objects(object_of(event.get("response")), "output")
         elif kind == "response.output_item.added":
             item = object_of(event.get("item"))
@@ -55,6 +56,12 @@ class PassedResponse(PassedStream):
             self._items[index] = object_of(event.get("item"))
             self._deltas.pop(index, None)
         return True
+
+    def _complete(self, response: Any) -> None:
+        """Gives the last response the items that have come, if it has none: clients read the answer there."""
+        if isinstance(response, dict) and not response.get("output") and self._items:
+            done = self._items.keys() - self._deltas.keys()
+            response["output"] = [self._items[index] for index in sorted(done)]
 
     @property
     def has_open_call(self) -> bool:

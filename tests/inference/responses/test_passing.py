@@ -9,7 +9,7 @@ import pytest
 from gateway.errors import ProviderError
 from inference.call import Shape
 from inference.dialects.errors import MalformedReply
-from inference.dialects.openai import ResponseDecoder
+from inference.dialects.openai_responses import ResponseDecoder
 from inference.wire_forms.responses import PASSED, ResponsesForm
 from inference.wire_forms.responses.passing import LastResponse, PassedResponse
 from tests.inference.dialects.playback import taken
@@ -96,6 +96,17 @@ def test_a_stream_that_breaks_closes_its_item_with_what_came_of_it(events: int, 
     assert read.types[-3:] == ["output_item.done", "error", "failed"]
     assert read.final["output"][-1] == cut
     assert read.final["usage"]["cost"] == 0.5
+
+
+@pytest.mark.parametrize("output", [{"output": []}, {"output": None}, {}], ids=["empty", "null", "absent"])
+def test_a_last_response_without_its_items_has_those_that_came(output: Json) -> None:
+    stream = Stream()
+    *events, last = EVENTS
+    response = {name: value for name, value in last["response"].items() if name != "output"}
+    for event in (*events, {**last, "response": {**response, **output}}):
+        stream.take(orjson.dumps(event))
+    read = Events.read([*stream.frames, *stream.framing.finished(REPORT)])
+    assert read.final["output"] == stream.whole.answer()["output"] == [THOUGHT, MESSAGE, CALL]
 
 
 def test_an_answer_without_output_is_malformed() -> None:
