@@ -76,7 +76,7 @@ faults = st.tuples(COMPANIONS, st.lists(st.sampled_from(DRAWN), min_size=1, max_
 
 
 class Edit(NamedTuple):
-    """Replaces `length` bytes of an answer by `put`; `at` is where, from 0 (its begin) to 1 (its end)."""
+    """Replaces `length` bytes of an answer by `put`; `at` is where, from 0 (its beginning) to 1 (its end)."""
 
     at: float
     length: int

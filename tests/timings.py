@@ -1,7 +1,7 @@
 """Remembers in pytest's cache which tests take long, so that `make quick` leaves them out.
 
-Whole runs on PostgreSQL write what they measured; `--quick` only reads it. If it wrote too, each run would leave out a
-few more tests, since the first of a process pays for what all of them use.
+Every run on PostgreSQL writes what it measured of its own tests; `--quick` only reads it. If it wrote too, each run would
+leave out a few more tests, since the first of a process pays for what all of them use.
 """
 
 import time
@@ -9,7 +9,7 @@ from collections.abc import Generator, Sequence
 
 import pytest
 
-SLOW_SECONDS = 0.05  # of processor time in the test itself, without its fixtures
+SLOW_SECONDS = 0.03  # of processor time in the test itself, without its fixtures
 CPU_SECONDS = "cpu-seconds"  # the property of a report that carries the time from xdist's worker
 CACHED = "gateway/slow-tests"
 
