@@ -15,9 +15,11 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
+from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 
 from gateway.errors import (
+    AccountSuspended,
     ApiKeyExpired,
     ApiKeyMalformed,
     ApiKeyNotRegistered,
@@ -86,7 +88,9 @@ def issue(
     tpm: int | None = None,
     created_by: User | None = None,
 ) -> tuple[ApiKey, str]:
-    """Creates a key; its token cannot be had again. Raises KeyNameTaken, InvalidKeyName."""
+    """Creates a key; its token cannot be had again. Raises KeyNameTaken, InvalidKeyName, AccountSuspended."""
+    if account.suspended_at is not None:
+        raise AccountSuspended
     name = _checked(name)
     token, window = new_token(), LIFETIMES[lifetime]
     key = ApiKey(
@@ -156,6 +160,7 @@ class Caller:
     key_id: uuid.UUID
     account_id: uuid.UUID
     currency: str
+    is_suspended: bool = False
     is_authenticated: bool = True
 
 
@@ -192,7 +197,11 @@ def verify_key(token: str, kept: bytes | memoryview | None, expires_at: datetime
 def caller_of(token: str, event: RequestEvent | None = None) -> Caller:
     """The caller behind a token, by one uncached SELECT."""
     known = ApiKey.objects.filter(fingerprint=fingerprint(token))
-    fields = known.values("id", "account_id", "verifier", "expires_at", currency=F("account__currency"))
+    fields = known.values(
+        *("id", "account_id", "verifier", "expires_at"),
+        currency=F("account__currency"),
+        suspended_at=F("account__suspended_at"),
+    )
     row = on_a_live_connection(fields.first)
     if row is None:
         raise ApiKeyNotRegistered
@@ -201,7 +210,7 @@ def caller_of(token: str, event: RequestEvent | None = None) -> Caller:
     now = timezone.now()
     verify_key(token, row["verifier"], row["expires_at"], now)
     note_use(row["id"], now)
-    return Caller(row["id"], row["account_id"], row["currency"])
+    return Caller(row["id"], row["account_id"], row["currency"], row["suspended_at"] is not None)
 
 
 def caller_behind(request: Request) -> Caller:
@@ -211,11 +220,14 @@ def caller_behind(request: Request) -> Caller:
 
 
 class BearerAuthentication(BaseAuthentication):
-    """DRF's way into the control plane."""
+    """DRF's way into the control plane. The keys of a suspended account may read, and change nothing."""
 
     def authenticate(self, request: Request) -> tuple[Caller, None]:
         with step("authenticating the key"):
-            return caller_of(self.token(request), event_of(request.META)), None
+            caller = caller_of(self.token(request), event_of(request.META))
+        if caller.is_suspended and request.method not in SAFE_METHODS:
+            raise AccountSuspended
+        return caller, None
 
     def token(self, request: Request) -> str:
         return bearer_token(request.META.get("HTTP_AUTHORIZATION"))

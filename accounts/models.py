@@ -88,6 +88,7 @@ class Account(models.Model):
         null=True, blank=True, help_text="Owners get a mail when the balance falls below. Empty: only at zero."
     )
     created_at = models.DateTimeField(auto_now_add=True)
+    suspended_at = models.DateTimeField(null=True, editable=False)  # written by accounts/suspensions.py
     members = models.ManyToManyField(User, through="Membership")
 
     objects = AccountManager()
@@ -126,6 +127,32 @@ def _is_uuid(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+class Suspension(models.Model):
+    """A time in which an account is suspended: why, by whom, and until when. `ended_at` is null while it lasts.
+
+    Nobody is named if a command did it.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="suspensions")
+    reason = models.CharField(max_length=500)
+    began_at = models.DateTimeField()
+    began_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    ended_at = models.DateTimeField(null=True)
+    ended_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+
+    class Meta:
+        ordering: ClassVar = ["-began_at"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["account"], condition=Q(ended_at=None), name="account_is_suspended_once_at_a_time"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.account_id} since {self.began_at:%Y-%m-%d %H:%M} UTC"
 
 
 class Membership(models.Model):

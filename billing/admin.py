@@ -16,6 +16,7 @@ from django.utils.html import format_html, format_html_join
 
 from accounts.admin import MembershipInline
 from accounts.admin_invitations import InvitesMembers
+from accounts.admin_suspensions import SuspendsAccounts
 from accounts.models import INVITING_RIGHT, Account, Membership
 from gateway.ids import generation_id
 from gateway.money import ExactDecimalField, plain
@@ -27,20 +28,27 @@ from .admin_credit import RIGHT, CreditBooking
 from .models import FROZEN, Generation, LedgerEntry
 from .usage.request_failures import RequestFailure
 
+# The right, the view and the name of what staff do for an account: first of all, and if they must.
+FIRST_STEPS = ((RIGHT, "credit", "Add credit"), (INVITING_RIGHT, "invite", "Invite a member"))
+SUSPENSION = ("accounts.change_account", "suspend", "Suspension")
+
 
 @admin.register(Account)
-class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, BoundedAdmin):
+class AccountAdmin(InvitesMembers, SuspendsAccounts, CreditBooking, SaysValues, BoundedAdmin):
     """Accounts, which are never removed: wallet, keys and history hold on to them."""
 
-    list_display = ("name", "balance", "currency", "far_below_zero", "member_count", "created_at")
-    list_filter = (filters.Balance, "currency")
+    list_display = ("name", "balance", "currency", "far_below_zero", "suspended_at", "member_count", "created_at")
+    list_filter = (filters.Balance, filters.Suspended, "currency")
     list_select_related = ("wallet", "overdraft_alert")
     search_fields = ("name", "membership__user__email", "=id")
     search_help_text = "Part of the name or of a member's email address, or the account's id."
     ordering = ("name",)
     sortable_by = ("name",)
-    fields = ("name", "currency", "balance", "far_below_zero", "low_balance", "alias_limit", "id", "created_at")
-    readonly_fields = ("balance", "far_below_zero", "id", "created_at")
+    fields = (
+        *("name", "currency", "balance", "far_below_zero", "suspended_at", "low_balance", "alias_limit"),
+        *("id", "created_at"),
+    )
+    readonly_fields = ("balance", "far_below_zero", "suspended_at", "id", "created_at")
     inlines = (MembershipInline,)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Account]:
@@ -52,7 +60,8 @@ class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, BoundedAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        context = {"next_steps": _next_steps(request, object_id), **(extra_context or {})}
+        steps = _permitted(request, object_id, *FIRST_STEPS, SUSPENSION)
+        context = {"next_steps": steps, **(extra_context or {})}
         return super().change_view(request, object_id, form_url, context)
 
     def render_change_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -60,13 +69,16 @@ class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, BoundedAdmin):
         return super().render_change_form(request, *args, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Account, form: Any, change: bool) -> None:
-        super().save_model(request, obj, form, change)
+        if change:  # Saves only what staff changed, so that a suspension that began meanwhile stays.
+            obj.save(update_fields=form.changed_data)
+        else:
+            super().save_model(request, obj, form, change)
         if "_continue" not in request.POST:
             self._warn(request, obj)
 
     def response_add(self, request: HttpRequest, obj: Account, post_url_continue: str | None = None) -> HttpResponse:
         response = super().response_add(request, obj, post_url_continue)
-        if steps := _next_steps(request, str(obj.pk)):
+        if steps := _permitted(request, str(obj.pk), *FIRST_STEPS):
             links = format_html_join(" or ", '<a href="{}">{}</a>', steps)
             self.message_user(request, format_html("Next for {}: {}", obj.name, links))
         return response
@@ -99,9 +111,8 @@ class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, BoundedAdmin):
         return account.members_in or 0
 
 
-def _next_steps(request: HttpRequest, account_id: str) -> list[tuple[str, str]]:
-    """Addresses and names of what this person may do for an account."""
-    steps = ((RIGHT, "credit", "Add credit"), (INVITING_RIGHT, "invite", "Invite a member"))
+def _permitted(request: HttpRequest, account_id: str, *steps: tuple[str, str, str]) -> list[tuple[str, str]]:
+    """Returns the addresses and names of those steps that this person may take for an account."""
     return [
         (reverse(f"admin:accounts_account_{view}", args=[account_id]), name)
         for right, view, name in steps

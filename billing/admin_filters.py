@@ -146,6 +146,16 @@ class Flagged(NamedChoices):
     }
 
 
+class Suspended(NamedChoices):
+    """Accounts that are suspended, or are not; reads every account."""
+
+    title = parameter_name = "suspended"
+    choices_by_value: ClassVar = {
+        "yes": ("Yes", lambda accounts: accounts.filter(suspended_at__isnull=False)),
+        "no": ("No", lambda accounts: accounts.filter(suspended_at=None)),
+    }
+
+
 class Balance(NamedChoices):
     """Accounts by their balance; reads every wallet."""
 

@@ -1,4 +1,4 @@
-"""Mail to an account's owners: its balance is low, or used up, or one of its keys is about to expire.
+"""Mail to an account's owners: its balance is low or used up, a key is about to expire, it is suspended or no longer.
 
 One mail to each owner for each event, from any number of workers: whoever changes the `sent_at` of its row sends, and
 takes that back where the mail server refuses, so that a later look tries again. The row goes once the balance has
@@ -16,7 +16,7 @@ from django.db import models
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from accounts.models import Account, ApiKey, Membership, User
+from accounts.models import Account, ApiKey, Membership, Suspension, User
 from gateway.ids import uuid7
 from gateway.money import plain
 from gateway.pages import mail
@@ -31,7 +31,7 @@ MOST_AT_ONCE = 100  # the rest follow at the next look
 
 
 class Notice(models.Model):
-    """A mail about one event to one person, sent or about to be. `subject` is the account, or the expiring key."""
+    """A mail about one event to one person, sent or about to be. `subject` is the account, key or suspension."""
 
     class Kind(models.TextChoices):
         """The event."""
@@ -39,6 +39,8 @@ class Notice(models.Model):
         LOW = "low", "balance is low"
         EMPTY = "empty", "no credit left"
         EXPIRY = "expiry", "key expires"
+        SUSPENDED = "suspended", "account is suspended"
+        LIFTED = "lifted", "suspension is lifted"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     kind = models.CharField(max_length=10, choices=Kind)
@@ -81,12 +83,20 @@ def _expiring(now: datetime) -> QuerySet[ApiKey]:
     )
 
 
+def _suspensions(now: datetime) -> dict[Notice.Kind, QuerySet[Suspension]]:
+    """Suspensions by what is to be told of them: those that hold, and those that were lifted a short time ago."""
+    lifted = Suspension.objects.filter(ended_at__gt=now - TRIED_FOR)
+    return {Notice.Kind.SUSPENDED: Suspension.objects.filter(ended_at=None), Notice.Kind.LIFTED: lifted}
+
+
 def _over(now: datetime) -> QuerySet[Notice]:
     """Notices whose event has passed, or whose person no longer owns the account."""
     over = Q(kind=Notice.Kind.EMPTY, account__wallet__balance__gt=0)
     over |= Q(kind=Notice.Kind.LOW, account__wallet__balance__gte=F("account__low_balance"))
     over |= Q(kind=Notice.Kind.LOW, account__low_balance=None)
     over |= Q(~Exists(_expiring(now).filter(pk=OuterRef("subject"))), kind=Notice.Kind.EXPIRY)
+    for kind, suspensions in _suspensions(now).items():
+        over |= Q(~Exists(suspensions.filter(pk=OuterRef("subject"))), kind=kind)
     owners = Membership.objects.filter(role=Membership.Role.OWNER)
     over |= Q(~Exists(owners.filter(account=OuterRef("account"), user=OuterRef("person"))))
     return Notice.objects.filter(over)
@@ -104,10 +114,12 @@ def _raise(now: datetime) -> None:
         _note(kind, new.values_list("account_id", "user_id", "account_id"), now)
     # An account has many owners. One filter asks everything of the same one; a second filter would ask it of any.
     owner = "account__membership"
-    told = Notice.objects.filter(kind=Notice.Kind.EXPIRY, subject=OuterRef("pk"), person=OuterRef(f"{owner}__user"))
+    told = Notice.objects.filter(subject=OuterRef("pk"), person=OuterRef(f"{owner}__user"))
     is_willing_owner = {f"{owner}__role": Membership.Role.OWNER, f"{owner}__user__in": _willing()}
-    expiring = _expiring(now).filter(~Exists(told), **is_willing_owner)
-    _note(Notice.Kind.EXPIRY, expiring.values_list("account_id", f"{owner}__user_id", "pk"), now)
+    of_parts: dict[Notice.Kind, QuerySet[Any]] = {Notice.Kind.EXPIRY: _expiring(now), **_suspensions(now)}
+    for kind, found_parts in of_parts.items():
+        untold = found_parts.filter(~Exists(told.filter(kind=kind)), **is_willing_owner)
+        _note(kind, untold.values_list("account_id", f"{owner}__user_id", "pk"), now)
 
 
 def _note(kind: Notice.Kind, found: QuerySet[Any, tuple[UUID, int, UUID]], now: datetime) -> None:
@@ -150,6 +162,18 @@ def _mail(notice: Notice) -> EmailMessage:
             subject = f"{account.name}: the balance is low"
             body = f"The balance of {account.name} is {balance}, below {threshold}. Requests are refused at zero."
             page = "credit"
+        case Notice.Kind.SUSPENDED:
+            reason = Suspension.objects.get(pk=notice.subject).reason
+            subject = f"{account.name} is suspended"
+            body = (
+                f"{account.name} has been suspended by the operator of this gateway: {reason}\n\nRequests with its "
+                "keys are refused, and nothing in it can be changed. You can go on reading its pages."
+            )
+            page = "overview"
+        case Notice.Kind.LIFTED:
+            subject = f"{account.name} is no longer suspended"
+            body = f"The suspension of {account.name} has been lifted. Requests with its keys are served again."
+            page = "overview"
         case _:
             key = ApiKey.objects.get(pk=notice.subject)
             subject = f"{account.name}: the API key {key.name} expires soon"

@@ -209,7 +209,7 @@ def _for_stranger(request: HttpRequest, invited: Invitation) -> HttpResponse:
 
 
 def _welcome(request: HttpRequest, account: Account) -> HttpResponseRedirect:
-    role = "an owner" if account_context(request, account.pk).is_owner else "a member"
+    role = "an owner" if account_context(request, account.pk, is_personal=True).is_owner else "a member"
     messages.success(request, f"Welcome. You are now {role} of {account.name}.")
     return redirect(page_address("overview", account.pk))
 

@@ -3,6 +3,7 @@
 ApiError (500 internal_server_error)
 ├── AuthenticationError 401
 │   ├── MissingAuthorization · MissingKey · ApiKeyMalformed · ApiKeyNotRegistered · ApiKeyExpired
+├── AccountSuspended 403
 ├── InvalidRequest 400
 │   ├── InvalidAliasName 400 · InsufficientCredits 402 · MethodNotAllowed 405 · AliasExists 409 · RequestTooLarge 413
 │   ├── InvalidAliasTarget 422 · AliasLimitReached 422 · UpgradeRequired 426 · TooManyRequests 429
@@ -104,6 +105,13 @@ class ApiKeyExpired(AuthenticationError):
 
     code = "api_key_expired"
     message = "This API key has expired. Create a new one in the dashboard."
+
+
+class AccountSuspended(ApiError):
+    """403: staff have suspended the account; its keys and members may read, and no more."""
+
+    status, type, code, retry = 403, "permission_error", "account_suspended", False
+    message = "This account is suspended: requests and changes are refused. Ask the operator of this gateway."
 
 
 class InvalidRequest(ApiError):

@@ -21,6 +21,7 @@ from django.views.decorators.http import require_http_methods
 from accounts.models import Account, Membership, User
 
 View = Callable[..., HttpResponseBase]
+SUSPENDED = "This account is suspended: nothing in it can be changed. Ask the operator of this gateway."
 NOT_SENT = "You were signed out: what you had filled in was not sent."
 
 
@@ -45,7 +46,7 @@ class AccountContext:
     def template_context(self) -> dict[str, Any]:
         """The values of `base.html`."""
         is_seen_by_staff = not self.role
-        shown = {"account": self.account, "accounts": self.accounts}
+        shown = {"account": self.account, "accounts": self.accounts, "suspended_at": self.account.suspended_at}
         return {"is_owner": self.is_owner, "is_seen_by_staff": is_seen_by_staff, **shown}
 
     def page(
@@ -55,14 +56,25 @@ class AccountContext:
         status = 422 if form is not None and form.errors else 200
         return render(request, f"dashboard/{name}.html", self.template_context | context, status=status)
 
+    def require_not_suspended(self) -> None:
+        """Raises PermissionDenied with words for the page, if the account is suspended."""
+        if self.account.suspended_at is not None:
+            raise PermissionDenied(SUSPENDED)
+
     def require_owner(self) -> None:
         """Raises PermissionDenied for anybody but owners."""
         if not self.is_owner:
             raise PermissionDenied
 
 
-def account_context(request: HttpRequest, account_id: UUID | str | None) -> AccountContext:
-    """The account of that id, else the person's first by name. Raises Http404, or NoAccount without a first one."""
+def account_context(
+    request: HttpRequest, account_id: UUID | str | None, *, is_personal: bool = False
+) -> AccountContext:
+    """The account of that id, else the person's first by name.
+
+    Raises Http404, NoAccount without a first one, and PermissionDenied for a form that is sent for a suspended account,
+    unless what it changes `is_personal`.
+    """
     person = cast(User, request.user)
     own = Membership.objects.filter(user=person).select_related("account")
     memberships = list(own.order_by(Lower("account__name")))
@@ -76,7 +88,10 @@ def account_context(request: HttpRequest, account_id: UUID | str | None) -> Acco
         if not named:
             return _seen_by_staff(request, uuid, [membership.account for membership in memberships])
         chosen = named[0]
-    return AccountContext(person, chosen.account, chosen.role, [membership.account for membership in memberships])
+    current = AccountContext(person, chosen.account, chosen.role, [membership.account for membership in memberships])
+    if request.method == "POST" and not is_personal:
+        current.require_not_suspended()
+    return current
 
 
 def _seen_by_staff(request: HttpRequest, account_id: UUID | None, own: list[Account]) -> AccountContext:
@@ -97,7 +112,7 @@ def _seen_by_staff(request: HttpRequest, account_id: UUID | None, own: list[Acco
 def named_account(request: HttpRequest) -> dict[str, Any]:
     """The template context of a page of no account: `?account=` stays in the links. Raises Http404."""
     account_id = request.GET.get("account")
-    return {} if account_id is None else account_context(request, account_id).template_context
+    return {} if account_id is None else account_context(request, account_id, is_personal=True).template_context
 
 
 def account_if_any(request: HttpRequest) -> AccountContext | None:

@@ -140,7 +140,7 @@ def _from_drf(error: Exception) -> ApiError | None:
         case drf.ParseError() | drf.UnsupportedMediaType() | drf.NotAcceptable():
             known = InvalidRequest(str(error.detail))
         case drf.NotFound() | drf.PermissionDenied():
-            known = NotFound()  # the API has no 403: what somebody may not see is not there
+            known = NotFound()  # what somebody may not see is not there
     return known
 
 
@@ -190,9 +190,9 @@ def handler400(request: HttpRequest, exception: Exception) -> HttpResponseBase: 
     return render(InvalidRequest("The request is not acceptable: bad Host header, or malformed."), request)
 
 
-def handler403(request: HttpRequest, exception: django.PermissionDenied) -> HttpResponse:  # noqa: ARG001  # Django passes it by name
-    """A page that a person may not see. The API never answers 403."""
-    return _kept_by_nobody(render_page(request, "403.html", status=403))
+def handler403(request: HttpRequest, exception: django.PermissionDenied) -> HttpResponse:
+    """Answers with the page for what a person may not see or do, in the exception's words if it has some."""
+    return _kept_by_nobody(render_page(request, "403.html", {"words": str(exception)}, status=403))
 
 
 def handler404(request: HttpRequest, exception: Http404) -> HttpResponseBase:  # noqa: ARG001  # Django passes it by name

@@ -51,10 +51,10 @@ def test_the_account_links_to_the_form_its_ledger_and_its_use(staff: Client, acc
     text = staff.get(f"/admin/accounts/account/{account.pk}/change/").text
     listings = re.findall(r'href="([^"]+)"', text[text.index("object-tools") : text.index("object-tools") + 1700])
     assert listings[0] == address
-    assert len(listings) == 8
+    assert len(listings) == 9
     for listing in listings[:-1]:
         assert staff.get(listing).status_code == 200
-    assert len(staff.get(listings[2]).context["cl"].result_list) == 1
+    assert len(staff.get(listings[3]).context["cl"].result_list) == 1
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,10 @@ def test_the_account_links_to_the_form_its_ledger_and_its_use(staff: Client, acc
     [
         (["view_account"], ["Dashboard", "History"]),
         (["view_account", "view_ledgerentry", "view_alias"], ["Ledger", "Aliases", "Dashboard", "History"]),
-        (["change_account", "view_generation", "change_apikey"], ["Generations", "Keys", "Dashboard", "History"]),
+        (
+            ["change_account", "view_generation", "change_apikey"],
+            ["Suspension", "Generations", "Keys", "Dashboard", "History"],
+        ),
     ],
     ids=len,
 )

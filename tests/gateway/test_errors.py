@@ -29,6 +29,7 @@ SPEC = {
     (401, "authentication_error", "api_key_not_registered", None),
     (401, "authentication_error", "api_key_expired", None),
     (402, "invalid_request_error", "insufficient_credits", None),
+    (403, "permission_error", "account_suspended", None),
     (400, "invalid_request_error", "invalid_request_error", None),
     (400, "invalid_request_error", "invalid_alias_name", None),
     (413, "invalid_request_error", "request_too_large", None),

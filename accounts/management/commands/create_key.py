@@ -6,6 +6,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from accounts import keys
 from accounts.management.arguments import account_from, add_account
+from gateway.errors import AccountSuspended
 from gateway.management.base import OperatorCommand
 
 
@@ -35,6 +36,6 @@ class Command(OperatorCommand):
         with self.committed_once_printed():
             try:
                 _, token = keys.issue(account, name=options["name"], lifetime=options["expires"], **budgets)
-            except (keys.KeyNameTaken, keys.InvalidKeyName) as error:
+            except (keys.KeyNameTaken, keys.InvalidKeyName, AccountSuspended) as error:
                 raise CommandError(str(error)) from None
             self.stdout.write(token)

@@ -1,0 +1,61 @@
+"""Suspension from an account's page in the admin."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
+
+from gateway.pages.admin import RowPages
+
+from . import suspensions
+from .models import Account, Suspension
+
+
+class SuspensionForm(forms.Form):
+    """Why the account is suspended."""
+
+    reason = forms.CharField(
+        max_length=Suspension._meta.get_field("reason").max_length,
+        help_text="Mailed to the account's owners, and kept in its history.",
+        widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
+    )
+
+
+class SuspendsAccounts(RowPages):
+    """The view, for the admin of accounts."""
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.suspend_account)
+        return [path("<path:object_id>/suspend/", view, name="accounts_account_suspend"), *super().get_urls()]
+
+    def suspend_account(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """GET: asks. POST: suspends for a `reason`, or with `lift` ends the suspension."""
+        account: Account = self.row_or_404(request, object_id, allowed=self.has_change_permission(request))
+        lifts = "lift" in request.POST
+        form = SuspensionForm(request.POST if request.method == "POST" and not lifts else None)
+        if lifts or form.is_valid():
+            self._switch(request, account, None if lifts else form.cleaned_data["reason"])
+            return HttpResponseRedirect(reverse("admin:accounts_account_change", args=[account.pk]))
+        suspension = Suspension.objects.filter(account=account, ended_at=None).first()
+        title = "Lift the suspension" if suspension else "Suspend the account"
+        template = "admin/accounts/account/suspend.html"
+        return self.row_page(request, template, account, form, title=title, suspension=suspension)
+
+    def _switch(self, request: Any, account: Account, reason: str | None) -> None:
+        """Suspends the account for a reason, or lifts its suspension without one."""
+        try:
+            with transaction.atomic():
+                if reason is None:
+                    suspensions.lift(account, by=request.user)
+                    self.log_change(request, account, "Lifted the suspension.")
+                else:
+                    suspensions.suspend(account, reason, by=request.user)
+                    self.log_change(request, account, f"Suspended: {reason}")
+        except suspensions.SuspensionRefused as error:
+            self.message_user(request, str(error), messages.WARNING)
+            return
+        done = "is no longer suspended" if reason is None else "has been suspended"
+        self.message_user(request, f"{account.name} {done}.", messages.SUCCESS)

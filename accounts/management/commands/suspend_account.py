@@ -1,0 +1,36 @@
+"""Suspends an account, or lifts its suspension."""
+
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from accounts import suspensions
+from accounts.management.arguments import account_from, add_account
+from accounts.models import Suspension
+from gateway.management.base import OperatorCommand
+
+
+class Command(OperatorCommand):
+    help = "Suspends an account from its next request on: its keys and members may read, and no more. --lift ends it."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        add_account(parser)
+        how = parser.add_mutually_exclusive_group(required=True)
+        how.add_argument("--reason", metavar="TEXT", help="why; its owners are told by mail")
+        how.add_argument("--lift", action="store_true", help="ends the suspension")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        account, reason = account_from(options["account"]), (options["reason"] or "").strip()
+        longest = Suspension._meta.get_field("reason").max_length or 0
+        if not options["lift"] and not 0 < len(reason) <= longest:
+            raise CommandError(f"--reason takes 1 to {longest} characters.")
+        with self.committed_once_printed():
+            try:
+                if options["lift"]:
+                    suspensions.lift(account, by=None)
+                    self.stdout.write(f"The suspension of {account.name} has been lifted.")
+                else:
+                    suspensions.suspend(account, reason, by=None)
+                    self.stdout.write(f"{account.name} has been suspended.")
+            except suspensions.SuspensionRefused as error:
+                raise CommandError(str(error)) from None

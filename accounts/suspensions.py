@@ -1,0 +1,42 @@
+"""Suspension of an account: requests and changes of its keys and members are refused, reading goes on.
+
+It holds from the next request on: every request reads `Account.suspended_at`, which is written together with the row of
+`Suspension` that keeps the history.
+"""
+
+from django.db import transaction
+from django.utils import timezone
+
+from .models import Account, Suspension, User
+
+
+class SuspensionRefused(ValueError):
+    """The account is suspended already, or is not suspended."""
+
+
+def suspend(account: Account, reason: str, *, by: User | None) -> Suspension:
+    """Suspends an account; `by` is None for a command. Raises SuspensionRefused if it is suspended already."""
+    with transaction.atomic():
+        if _locked(account).suspended_at is not None:
+            raise SuspensionRefused(f"{account.name} is suspended already.")
+        account.suspended_at = timezone.now()
+        account.save(update_fields=["suspended_at"])
+        return Suspension.objects.create(account=account, reason=reason, began_at=account.suspended_at, began_by=by)
+
+
+def lift(account: Account, *, by: User | None) -> Suspension:
+    """Ends an account's suspension, and returns it. Raises SuspensionRefused if there is none."""
+    with transaction.atomic():
+        if _locked(account).suspended_at is None:
+            raise SuspensionRefused(f"{account.name} is not suspended.")
+        account.suspended_at = None
+        account.save(update_fields=["suspended_at"])
+        suspension = Suspension.objects.get(account=account, ended_at=None)
+        suspension.ended_at, suspension.ended_by = timezone.now(), by
+        suspension.save(update_fields=["ended_at", "ended_by"])
+        return suspension
+
+
+def _locked(account: Account) -> Account:
+    """Returns the row as it is now. Whoever suspends the account meanwhile waits."""
+    return Account.objects.select_for_update().get(pk=account.pk)
