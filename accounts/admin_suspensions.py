@@ -58,4 +58,4 @@ class SuspendsAccounts(RowPages):
             self.message_user(request, str(error), messages.WARNING)
             return
         done = "is no longer suspended" if reason is None else "has been suspended"
-        self.message_user(request, f"{account.name} {done}.", messages.SUCCESS)
+        self.message_user(request, f"The account {account.name} {done}.", messages.SUCCESS)
