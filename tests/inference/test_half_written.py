@@ -12,7 +12,7 @@ import pytest
 from tests import bills
 from tests.catalogue import catalogue_for, model, provider
 from tests.conftest import OpenAccount, StartGateway
-from tests.inference.odd_answers import chunk, streamed, usage
+from tests.inference.odd_answers import Json, chunk, streamed, usage
 from tests.inference.odd_upstream import WAIT, OddUpstream, Script, listening
 from tests.inference.shapes import CHAT
 from tests.patience import eventually
@@ -22,11 +22,16 @@ from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
 WORDS = 1200
-POURED = [b'data: {"choices":[{"delta":{"content":"word "}}]}\n\n'] * WORDS  # one read; as frames 250 KB
+POURED = [b'data: {"choices":[{"delta":{"content":"word "}}]}\n\n'] * WORDS  # one read or a few; as frames 250 KB
+COUNTED_EVERY = 100  # words: however few of them the gateway has read, it knows the upstream's count
 FEW = 60  # as frames they are taken by the kernel in one write
 TAKEN = 6000
-COUNTED = {"prompt_tokens": 7, "completion_tokens": WORDS, "total_tokens": WORDS + 7}
 PROMPT = "word " * 2000
+
+
+def counted(words: int) -> Json:
+    """Returns the chunk by which the upstream counts that many words."""
+    return usage() | {"usage": {"prompt_tokens": 7, "completion_tokens": words, "total_tokens": words + 7}}
 
 
 def waiting(script: bytes) -> Script:
@@ -37,10 +42,14 @@ def waiting(script: bytes) -> Script:
 
 @pytest.fixture(scope="module")
 def odd() -> Iterator[OddUpstream]:
-    end = chunk({}, "stop"), usage() | {"usage": COUNTED}
+    end = chunk({}, "stop"), counted(WORDS)
+    parts = range(0, WORDS, COUNTED_EVERY)
+    counted_often: list[Json | bytes] = [
+        event for part in parts for event in (*POURED[:COUNTED_EVERY], counted(part + COUNTED_EVERY))
+    ]
     scripts: dict[str, Script] = {
         "uncounted": streamed(*POURED, done=False),
-        "counted": streamed(*POURED, *end),
+        "counted": streamed(*counted_often, chunk({}, "stop")),
         "later-uncounted": waiting(streamed(*POURED[:FEW], done=False)),
         "later-counted": waiting(streamed(*POURED[:FEW], *end)),
         "then-silent": waiting(streamed(*POURED[:1], *end)),
