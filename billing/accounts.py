@@ -14,30 +14,70 @@ from .ledger import entries as ledger
 from .models import Wallet
 
 OPENING_REFERENCE = "opening"
+DEFAULT_CURRENCY = "EUR"
+
+
+class AccountDiffers(ValueError):
+    """The account exists, and is not what was asked for."""
 
 
 def open_account(
-    name: str, *, currency: str = "EUR", credit: Decimal | None = None, owner_email: str | None = None
+    name: str, *, currency: str | None = None, credit: Decimal | None = None, owner_email: str | None = None
 ) -> Account:
     """Creates an account with its wallet, its opening credit and its owner. Raises Django's ValidationError by field.
 
     An owner who is new gets no password: they set one through the password reset.
     """
-    account = Account(name=tidied(name), currency=currency)
+    account = Account(name=tidied(name), currency=DEFAULT_CURRENCY if currency is None else currency)
     account.full_clean()
-    if owner_email is not None:
-        try:
-            User._meta.get_field("email").clean(owner_email, None)
-        except ValidationError as error:
-            raise ValidationError({"owner": error.messages}) from None
+    _check_address(owner_email)
     with transaction.atomic():
         account.save(force_insert=True)
-        if owner_email is not None:
-            owner = User.objects.filter(email=owner_email.lower()).first() or User.objects.create_user(owner_email)
-            Membership.objects.create(user=owner, account=account, role=Membership.Role.OWNER)
-        if credit is not None:
-            ledger.grant(account.pk, credit, OPENING_REFERENCE)
+        _add(account, credit, owner_email)
     return account
+
+
+def ensure_account(
+    name: str, *, currency: str | None = None, credit: Decimal | None = None, owner_email: str | None = None
+) -> tuple[Account, bool]:
+    """Returns the account of that name with the opening credit and the owner, and whether it was created.
+
+    What is missing is created. Raises AccountDiffers where it has another currency or opening credit, or where the
+    person is a member and no owner, and Django's ValidationError by field.
+    """
+    account = Account.objects.filter(name=tidied(name)).first()
+    if account is None:
+        return open_account(name, currency=currency, credit=credit, owner_email=owner_email), True
+    if currency not in (None, account.currency):
+        raise AccountDiffers(f"The account {account.name} is kept in {account.currency}, not in {currency}.")
+    _check_address(owner_email)
+    try:
+        with transaction.atomic():
+            _add(account, credit, owner_email)
+    except ledger.ReferenceConflict as error:
+        raise AccountDiffers(f"The account {account.name} has another opening credit: {error}") from None
+    return account, False
+
+
+def _check_address(owner_email: str | None) -> None:
+    if owner_email is None:
+        return
+    try:
+        User._meta.get_field("email").clean(owner_email, None)
+    except ValidationError as error:
+        raise ValidationError({"owner": error.messages}) from None
+
+
+def _add(account: Account, credit: Decimal | None, owner_email: str | None) -> None:
+    """Adds the owner and books the opening credit, if the account has not got them. Raises AccountDiffers."""
+    if owner_email is not None:
+        owner = User.objects.filter(email=owner_email.lower()).first() or User.objects.create_user(owner_email)
+        role = Membership.Role.OWNER
+        membership, _ = Membership.objects.get_or_create(user=owner, account=account, defaults={"role": role})
+        if membership.role != role:
+            raise AccountDiffers(f"{owner_email} is a member of {account.name}, and no owner.")
+    if credit is not None:
+        ledger.grant(account.pk, credit, OPENING_REFERENCE)
 
 
 def rate_warning(account: Account) -> str | None:

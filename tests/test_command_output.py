@@ -45,6 +45,8 @@ WRITING = {
 }
 READING = {
     "export_usage": ("export_usage", "{account}", *ALWAYS),
+    "list_accounts": ("list_accounts", "--json"),
+    "list_keys": ("list_keys", "{account}"),
     "verify_ledger": ("verify_ledger",),
     "maintain": ("maintain",),
     "version": ("version",),

@@ -1,5 +1,6 @@
 """The operator's commands (docs/contract.md#commands): what they print; a mistake is one line and changes nothing."""
 
+import json
 import re
 import uuid
 from collections.abc import Iterator
@@ -91,7 +92,9 @@ def test_creating_an_account_prints_its_id_alone(operator: GatewayServer) -> Non
     assert done.stdout == f"{uuid.UUID(done.stdout.strip())}\n"
     assert entries(operator, "Initech") == [("grant", 125_000_000_000, "opening")]
     owners = operator.query(
-        "SELECT u.email, m.role, u.password FROM accounts_membership m JOIN accounts_user u ON u.id = m.user_id"
+        "SELECT u.email, m.role, u.password FROM accounts_membership m JOIN accounts_user u ON u.id = m.user_id "
+        "WHERE m.account_id = %s",
+        [uuid.UUID(done.stdout.strip())],
     )
     assert [(email, role) for email, role, _ in owners] == [("bill@initech.example", "owner")]
     assert owners[0][2].startswith("!")
@@ -145,6 +148,39 @@ def test_the_largest_and_the_smallest_credit_are_kept_exactly(operator: GatewayS
     for number, amount in enumerate(("922337203.6854775807", "0.0000000001")):
         operator.manage("create_account", f"Scale {number}", "--credit", amount).ok()
         assert entries(operator, f"Scale {number}")[0][1] == int(Decimal(amount).scaleb(10))
+
+
+def test_an_account_may_come_with_a_key_whose_token_is_the_second_line(operator: GatewayServer) -> None:
+    account_id, token = operator.manage("create_account", "Pied Piper", "--key", "server").ok().splitlines()
+    assert TOKEN.fullmatch(f"{token}\n")
+    owner = operator.query(
+        "SELECT account_id FROM accounts_apikey WHERE last_four = %s AND name = 'server'", [token[-4:]]
+    )
+    assert owner == [(uuid.UUID(account_id),)]
+    assert "printable characters" in refused(operator, "create_account", "Aviato", "--key", "two\nlines")
+
+
+def test_what_is_there_already_is_left_as_it_is_if_only_what_is_absent_is_asked_for(operator: GatewayServer) -> None:
+    wanted = ("create_account", "Bachmanity", "--credit", "5", "--owner", "erlich@aviato.example", "--key", "server")
+    first = json.loads(operator.manage(*wanted, "--if-absent", "--json").ok())
+    assert (first["name"], first["currency"], first["created"]) == ("Bachmanity", "EUR", True)
+    assert (first["key"]["name"], first["key"]["created"]) == ("server", True)
+    before = rows(operator)
+    second = json.loads(operator.manage(*wanted, "--if-absent", "--json").ok())
+    assert second == {**first, "created": False, "key": {"name": "server", "created": False, "token": None}}
+    assert operator.manage(*wanted, "--if-absent").ok() == first["id"]
+    assert rows(operator) == before
+    later = operator.manage("create_account", "Bachmanity", "--if-absent", "--key", "laptop").ok()
+    assert TOKEN.fullmatch(later.splitlines()[1] + "\n")
+
+
+def test_an_account_that_is_not_what_was_asked_for_is_a_refusal(operator: GatewayServer) -> None:
+    operator.manage("create_account", "Endframe", "--credit", "5", "--owner", "owner@endframe.example").ok()
+    asked = ("create_account", "Endframe", "--if-absent")
+    assert "is kept in EUR, not in USD" in refused(operator, *asked, "--currency", "USD")
+    assert "has another opening credit" in refused(operator, *asked, "--credit", "6", "--owner", "new@endframe.example")
+    assert "owner: " in refused(operator, *asked, "--owner", "nobody")
+    assert "already exists" in refused(operator, "create_account", "Endframe", "--key", "server")
 
 
 # create_key and delete_key

@@ -1,5 +1,6 @@
-"""The first page of the admin: calls, errors and cost of the last days, and balances that end soon. Its days are those
-of the rollups, which lack the newest minutes.
+"""The first page of the admin: calls, errors and revenue of the last days, who spent most, and balances that end soon.
+
+Its days are those of the rollups, which lack the newest minutes.
 """
 
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ SHOWN_DAYS = 14
 LOW_BALANCE_DAYS = 7
 MOST_BALANCES = 10
 MOST_LOOKED_AT = 200
+MOST_CUSTOMERS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +46,28 @@ class LowBalance:
     days_left: int
 
 
+@dataclass(frozen=True, slots=True)
+class Customer:
+    """An account, and what it used and spent in SHOWN_DAYS."""
+
+    account_id: UUID
+    name: str
+    requests: int
+    spent: Decimal
+    currency: str
+    spent_eur: Decimal
+
+
 @register.inclusion_tag("admin/home.html", takes_context=True)
 def home(context: Any) -> dict[str, Any]:
-    """`days`, `providers` and `balances`; each None for whoever may not view it."""
+    """`days`, `customers`, `providers` and `balances`; each None for whoever may not view it."""
     user, now = context["request"].user, timezone.now()
+    sees_usage, sees_accounts = user.has_perm("billing.view_generation"), user.has_perm("accounts.view_account")
     return {
-        "days": days(now) if user.has_perm("billing.view_generation") else None,
+        "days": days(now) if sees_usage else None,
+        "customers": top_customers(now) if sees_usage and sees_accounts else None,
         "providers": health.unwell(now) if user.has_perm("catalogue.view_provider") else None,
-        "balances": low_balances(now) if user.has_perm("accounts.view_account") else None,
+        "balances": low_balances(now) if sees_accounts else None,
     }
 
 
@@ -63,6 +79,13 @@ def days(now: datetime) -> list[Day]:
     totals = {day: Totals(requests=int(n), priced=int(p), cost_eur=cost if p else None) for day, n, p, cost in served}
     each = (shown.last - timedelta(days=number) for number in range(SHOWN_DAYS))
     return [Day(day, totals.get(day, Totals()) + failed.get((day,), Totals())) for day in each]
+
+
+def top_customers(now: datetime) -> list[Customer]:
+    """Returns who spent most in the last SHOWN_DAYS, the most first. One SELECT."""
+    accounts = _used(Days.until(now, SHOWN_DAYS)).values_list("account_id", "account__name")
+    spending = accounts.annotate(Sum("requests"), Sum("cost"), currency=F("account__currency"), eur=Sum("cost_eur"))
+    return [Customer(*row) for row in spending.filter(eur__gt=0).order_by("-eur", "account_id")[:MOST_CUSTOMERS]]
 
 
 def low_balances(now: datetime) -> list[LowBalance]:

@@ -119,7 +119,7 @@ class WorkersShare:
         for account_id in looked_at:
             del self._settled[account_id]
         try:
-            behind = list(_behind(timedelta(0), looked_at))
+            behind = list(accounts_behind(timedelta(0), looked_at))
         finally:
             self._settled.update(dict.fromkeys(behind))
         return behind
@@ -136,7 +136,7 @@ def advance(
         return 0
     rolled = failures = 0
     rest = timedelta(seconds=EVERY_SECONDS / 2) if rest is None else rest
-    for account_id in list(_behind(trail + rest, among)[:ACCOUNTS_PER_ROUND]):
+    for account_id in list(accounts_behind(trail + rest, among)[:ACCOUNTS_PER_ROUND]):
         try:
             for records in _advance_account(account_id, trail, limit - rolled):
                 rolled += records
@@ -159,7 +159,7 @@ def forget(account_id: UUID) -> None:
         UsageWatermark.objects.filter(account_id=account_id).delete()
 
 
-def _behind(least: timedelta, among: Collection[UUID] | None = None) -> QuerySet[Wallet, UUID]:
+def accounts_behind(least: timedelta, among: Collection[UUID] | None = None) -> QuerySet[Wallet, UUID]:
     """Accounts with ledger entries that are not known to be rolled up, most of them first."""
     # A record without a cost has no entry: it waits in the tail for one that has.
     wallets = Wallet.objects.annotate(

@@ -1,4 +1,4 @@
-"""The admin's first page: calls, errors and cost by day, unwell providers, low balances."""
+"""The admin's first page: calls, errors and revenue by day, top customers, unwell providers, low balances."""
 
 import re
 from decimal import Decimal
@@ -86,6 +86,17 @@ def test_balances_that_end_within_a_week_are_listed_most_urgent_first(admin_clie
     assert lines(admin_client, "balances") == ["Empty 0.00 EUR used up", "Brief 0.00 EUR about 5 days"]
 
 
+def test_those_who_spent_most_in_two_weeks_come_first(admin_client: Client) -> None:
+    assert lines(admin_client, "customers") == ["Nothing was spent."]
+    for name, currency, requests in (("Acme", "EUR", 1), ("Umbrella", "USD", 3), ("Idle", "EUR", 0)):
+        account = open_for(name=name, currency=currency)
+        used(account, 14)
+        for day in range(requests):
+            used(account, day)
+    advance_all()
+    assert lines(admin_client, "customers") == ["Umbrella 3 0.0025 USD 0.0025", "Acme 1 0.0008 EUR 0.0008"]
+
+
 def test_each_part_is_for_who_may_see_what_it_is_made_of(client: Client) -> None:
     person = User.objects.create_user("staff@example.com", is_staff=True)
     client.force_login(person)
@@ -94,6 +105,10 @@ def test_each_part_is_for_who_may_see_what_it_is_made_of(client: Client) -> None
     for part, permission in parts.items():
         person.user_permissions.set([Permission.objects.get(codename=permission)])
         assert [found for found in parts if lines(client, found)] == [part]
+        assert lines(client, "customers") == []
+    both = Permission.objects.filter(codename__in=("view_generation", "view_account"))
+    person.user_permissions.set(both)
+    assert lines(client, "customers") == ["Nothing was spent."]
 
 
 def test_it_asks_for_a_few_statements_however_much_there_is(
@@ -102,7 +117,8 @@ def test_it_asks_for_a_few_statements_however_much_there_is(
     for number in range(12):
         used(open_for(name=f"Acme {number}", credit="0.001"), number)
     advance_all()
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(4):
         assert len(admin_home.days(timezone.now())) == 14
         assert len(admin_home.low_balances(timezone.now())) == 7
+        assert len(admin_home.top_customers(timezone.now())) == 10
     assert Decimal("0.00016") in {low.balance for low in admin_home.low_balances(timezone.now())}

@@ -5,6 +5,7 @@ import io
 import json
 import tracemalloc
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -287,6 +288,56 @@ def test_books_that_do_not_add_up_are_said_not_to(acme: Account) -> None:
     with pytest.raises(CommandError, match="do not add up"):
         call_command("export_usage", "Acme", *ALWAYS, stdout=out)
     assert rows(out.getvalue())[1]["reconciled"] == "false"
+
+
+# All accounts
+
+
+def export_all(directory: Path, *options: str) -> str:
+    out = io.StringIO()
+    call_command("export_usage", "--all", "--directory", str(directory), *(options or ALWAYS), stdout=out)
+    return out.getvalue()
+
+
+def test_every_account_gets_a_file_of_its_own(acme: Account, tmp_path: Path) -> None:
+    settle(acme)
+    zenith = new_account("Zenith", credit="5")
+    said = export_all(tmp_path / "october" / "csv")
+    files = {path.name: path.read_bytes().decode() for path in (tmp_path / "october" / "csv").iterdir()}
+    assert files == {f"{account.pk}.csv": export(account) for account in (acme, zenith)}
+    cost = plain(Generation.objects.get().cost or Decimal(0))
+    assert said.splitlines() == [
+        f"{acme.pk}.csv 1 requests, {cost} EUR: Acme",
+        f"{zenith.pk}.csv 0 requests, 0.00 EUR: Zenith",
+    ]
+    export_all(tmp_path, *ALWAYS, "--format", "jsonl")
+    assert {path.name for path in tmp_path.glob("*.jsonl")} == {f"{acme.pk}.jsonl", f"{zenith.pk}.jsonl"}
+
+
+def test_the_accounts_whose_books_do_not_add_up_are_named_behind_all_files(acme: Account, tmp_path: Path) -> None:
+    record = settle(acme)
+    Generation.objects.filter(pk=record.pk).update(cost=Decimal(1), prompt_cost=Decimal(1), completion_cost=Decimal(0))
+    new_account("Zenith", credit="5")
+    with pytest.raises(CommandError, match=f"do not add up.*Accounts: {acme.pk}$"):
+        export_all(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_file_that_cannot_be_written_is_one_line(acme: Account, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CommandError, match="file: File exists"):
+        export_all(tmp_path / "file")
+    (tmp_path / f".{acme.pk}.csv.part").mkdir()
+    with pytest.raises(CommandError, match="Is a directory"):
+        export_all(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("Acme", "--all", "--directory", "d"), ("--all",), ("Acme", "--directory", "d")]
+)
+def test_one_account_or_all_into_a_directory(acme: Account, options: tuple[str, ...]) -> None:
+    with pytest.raises(CommandError, match="--all"):
+        call_command("export_usage", *options, *ALWAYS)
 
 
 # Beside live traffic, and at size
