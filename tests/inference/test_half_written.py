@@ -43,10 +43,9 @@ def waiting(script: bytes) -> Script:
 @pytest.fixture(scope="module")
 def odd() -> Iterator[OddUpstream]:
     end = chunk({}, "stop"), counted(WORDS)
-    parts = range(0, WORDS, COUNTED_EVERY)
-    counted_often: list[Json | bytes] = [
-        event for part in parts for event in (*POURED[:COUNTED_EVERY], counted(part + COUNTED_EVERY))
-    ]
+    counted_often: list[Json | bytes] = []
+    for words in range(COUNTED_EVERY, WORDS + 1, COUNTED_EVERY):
+        counted_often += [*POURED[:COUNTED_EVERY], counted(words)]
     scripts: dict[str, Script] = {
         "uncounted": streamed(*POURED, done=False),
         "counted": streamed(*counted_often, chunk({}, "stop")),
