@@ -245,18 +245,25 @@ def test_a_row_that_is_renewed_while_its_sweeper_waits_is_left_alone(acme: Accou
 def test_the_sweeper_and_a_settlement_do_not_wait_for_each_other_in_a_ring(
     acme: Account, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Both are made to wait for the wallet. Did the sweeper hold the checkpoint meanwhile, one of them would lose."""
+    """Both are made to wait for the wallet, which the settlement gets first.
+
+    If the sweeper held the checkpoint meanwhile, the settlement would wait for it, and it for the settlement.
+    """
     generation = stopped(acme)
     leave(generation)
     results: list[object] = []
     own = served(acme, MORE, id=generation.pk)
     with wallet_held(acme):
-        racing = threading.Thread(
-            target=lambda: results.extend(at_once(lambda: ledger.book(own, has_checkpoint=True), sweep))
+        settling = threading.Thread(
+            target=lambda: results.extend(at_once(lambda: ledger.book(own, has_checkpoint=True)))
         )
-        racing.start()
-        assert eventually(lambda: len(waiting_sessions()) > 1)
-    racing.join()
+        settling.start()
+        assert eventually(lambda: len(waiting_sessions()) == 1)
+        sweeping = threading.Thread(target=lambda: results.extend(at_once(sweep)))
+        sweeping.start()
+        assert eventually(lambda: len(waiting_sessions()) == 2)
+    settling.join()
+    sweeping.join()
     assert not [result for result in results if isinstance(result, Exception)], results
     assert "deadlock" not in caplog.text
     assert mismatches() == []
