@@ -27,6 +27,7 @@ GENERAL = "invalid_request_error"
 OVERFLOW = "context_length_exceeded"
 SSE, JSON = "Content-Type: text/event-stream", "Content-Type: application/json"
 TOO_LONG = "prompt is too long: 213462 tokens > 200000 maximum"
+REPEATED = {"input": "x" * 500_000, "msg": TOO_LONG, "loc": ["body", "messages"]}
 CREDENTIAL = PROVIDER_KEYS["SIM_API_KEY"]
 NEXT_HOUR = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
 LAST_YEAR = format_datetime(datetime.now(UTC) - timedelta(days=365), usegmt=True)
@@ -99,9 +100,7 @@ SCRIPTS: dict[str, Script] = {
     **{f"claude-frame-{kind}": frames(by_claude(kind)) for kind in (GENERAL, "request_too_large", "overloaded_error")},
     **{f"bare-{code}": http(f"{code} Bad", b"<html>nginx</html>") for code in (400, 413, 422)},
     **{f"one-word-{code}": http(f"{code} Bad", error_body("x" * 5000)) for code in (400, 422)},
-    "repeats-the-request": http(
-        "422 Bad", json.dumps({"detail": [{"input": "x" * 500_000, "msg": TOO_LONG, "loc": ["body", "messages"]}]}).encode()
-    ),
+    "repeats-the-request": http("422 Bad", json.dumps({"detail": [REPEATED]}).encode()),
     **{
         f"cut-{code}": f"HTTP/1.1 {code} Bad\r\nContent-Length: 1000\r\n\r\n".encode() + error_body()
         for code in (400, 413, 422, 500)
