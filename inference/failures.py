@@ -116,7 +116,8 @@ def refusal_of_status(report: ErrorReport, admitted: Admitted, *, retry_after: s
         return UpstreamFailed(
             f"{provider} {REFUSES_THE_GATEWAY}.", retry=False, fallback_reason=_fallback_reason(status)
         )
-    quote = f": {quoted(report.words, route)}" if report.words else ""
+    words = quoted(report.words, route)
+    quote = f": {words}" if words else ""
     retry = _is_worth_a_retry(status)
     return _kind(status, admitted)(
         f"{provider} answered with HTTP {status}{quote}",
@@ -128,7 +129,8 @@ def refusal_of_status(report: ErrorReport, admitted: Admitted, *, retry_after: s
 
 def _refused(report: ErrorReport, admitted: Admitted) -> UpstreamRefused:
     """The request's own fault, as the upstream has it."""
-    quote = f": {quoted(report.words, admitted.route)}" if report.words else f" (HTTP {report.status})."
+    words = quoted(report.words, admitted.route)
+    quote = f": {words}" if words else f" (HTTP {report.status})."
     return UpstreamRefused(
         f"Provider {admitted.route.upstream.slug!r} refused the request{quote}",
         code=_code(quoted(report.code or "", admitted.route)),

@@ -81,8 +81,10 @@ _IDS = re.compile(r"(?:toolu|call|msg|req|resp|chatcmpl|cmpl|gen)[_-][A-Za-z0-9]
 
 
 def quoted(words: str, route: Route) -> str:
-    """An upstream's words on one line, trimmed, without credentials and addresses."""
+    """An upstream's words on one line, trimmed, without credentials, addresses and control characters."""
     text = " ".join(words[:READ_LENGTH].split())
+    if not text.isprintable():  # clients write errors to terminals
+        text = "".join(filter(str.isprintable, text))
     if len(words) > READ_LENGTH:
         text = text.rpartition(" ")[0]  # half a secret would not look like one
     text = re.sub("|".join(_private(route)), REDACTED, text)

@@ -20,7 +20,7 @@ WATCH_AFTER_SECONDS = 0.3  # a call that is open for so long has its client watc
 DRAIN_SECONDS = 0.1
 CLOSE_IDLE_EVERY_SWEEPS = 100
 FIRST_BYTE, STREAM_IDLE, OVERALL, AFTER_FINISH = "first-byte", "stream-idle", "overall", "after-finish"
-MOST_ERROR_BYTES = 64 * 1024
+MOST_ERROR_BYTES = 1024 * 1024  # some servers repeat the request in their error, an agent's conversation included
 PEEKED_BYTES = 8  # enough to know a stream from JSON
 AFTER_FINISH_SECONDS = 2.0  # given to late usage once every choice has finished
 # Given to it if the client leaves before that. With the time until its leaving is noticed, less than a second

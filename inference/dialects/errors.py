@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-import orjson
-
 from gateway.fastpath.faults import UpstreamFault
+
+from . import odd_json
 
 # The request is refused for what it says. Another provider, or another try, would not mend it.
 REFUSED = frozenset({400, 413, 422})
@@ -181,8 +181,8 @@ def report_of_body(status: int, body: bytes) -> ErrorReport:
     """The report in the body of an answer with this status. A refusal may be words alone, as of servers in Rust; what
     fails describes itself, which is not for clients."""
     try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        parsed = odd_json.loads(body)
+    except ValueError:
         parsed = _plain_text(body) if status in REFUSED else None
     return report_of(parsed, status=status)
 

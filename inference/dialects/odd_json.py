@@ -3,7 +3,7 @@
 Servers in JavaScript and Python may cut a text between the two halves of a character: one event ends in `\\ud83d`, the
 next one begins with `\\ude00`. The halves are joined again; a half whose other one never comes is U+FFFD, as in a
 browser. Numbers that JSON does not have (`NaN`, `Infinity`) or that no float can hold (`1e400`) are null. Control
-characters need not be escaped.
+characters need not be escaped. A byte order mark, as servers in .NET may write one, means nothing.
 """
 
 import json
@@ -91,7 +91,7 @@ class _HeldEvent:
 def _loads_halves(data: bytes) -> Any:
     """Reads a JSON value whose texts may have halves of characters. Raises ValueError and RecursionError."""
     return json.loads(
-        data.decode(), strict=False, parse_constant=lambda _: None, parse_float=_float, parse_int=_integer
+        data.decode("utf-8-sig"), strict=False, parse_constant=lambda _: None, parse_float=_float, parse_int=_integer
     )
 
 

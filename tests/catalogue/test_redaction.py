@@ -201,3 +201,8 @@ def test_a_quote_is_one_line_of_bounded_length() -> None:
     assert quoted("first line\n\n  second\tline", route()) == "first line second line"
     assert quoted("word " * 5000, route()) == ("word " * 100)[:QUOTE_LENGTH] + "…"
     assert quoted("x" * 5000, route()) == ""
+
+
+def test_a_quote_tells_a_terminal_nothing() -> None:
+    assert quoted("red \x1b[31m, left \u202e, nul \0.", route()) == "red [31m, left , nul ."
+    assert quoted("Key sk-4f9a8b\x1b7c6d5e4f3a2b1c is wrong.", route()) == "Key […] is wrong."

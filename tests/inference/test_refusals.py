@@ -27,6 +27,7 @@ GENERAL = "invalid_request_error"
 OVERFLOW = "context_length_exceeded"
 SSE, JSON = "Content-Type: text/event-stream", "Content-Type: application/json"
 TOO_LONG = "prompt is too long: 213462 tokens > 200000 maximum"
+REPEATED = {"input": "x" * 500_000, "msg": TOO_LONG, "loc": ["body", "messages"]}
 CREDENTIAL = PROVIDER_KEYS["SIM_API_KEY"]
 NEXT_HOUR = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
 LAST_YEAR = format_datetime(datetime.now(UTC) - timedelta(days=365), usegmt=True)
@@ -98,6 +99,8 @@ SCRIPTS: dict[str, Script] = {
     **{f"in-frame-{name}": frames(body) for name, body in IN_ANSWERS.items()},
     **{f"claude-frame-{kind}": frames(by_claude(kind)) for kind in (GENERAL, "request_too_large", "overloaded_error")},
     **{f"bare-{code}": http(f"{code} Bad", b"<html>nginx</html>") for code in (400, 413, 422)},
+    **{f"one-word-{code}": http(f"{code} Bad", error_body("x" * 5000)) for code in (400, 422)},
+    "repeats-the-request": http("422 Bad", json.dumps({"detail": [REPEATED]}).encode()),
     **{
         f"cut-{code}": f"HTTP/1.1 {code} Bad\r\nContent-Length: 1000\r\n\r\n".encode() + error_body()
         for code in (400, 413, 422, 500)
@@ -206,6 +209,18 @@ def test_a_refusal_without_words_says_its_status(customer: Customer, code: int) 
     reply = ask(customer, f"odd/test/bare-{code}")
     assert refusal(reply) == (400, GENERAL, GENERAL, None)
     assert message(reply) == f"Provider 'odd' refused the request (HTTP {code})."
+
+
+@pytest.mark.parametrize("code", [400, 422])
+def test_a_refusal_of_which_nothing_can_be_quoted_says_its_status(customer: Customer, code: int) -> None:
+    assert message(ask(customer, f"odd/test/one-word-{code}")) == f"Provider 'odd' refused the request (HTTP {code})."
+
+
+def test_an_overflow_is_known_as_one_where_the_provider_repeats_the_request(customer: Customer) -> None:
+    """Servers on FastAPI do. An agent shortens its conversation by this code alone."""
+    reply = ask(customer, "odd/test/repeats-the-request")
+    assert refusal(reply) == (400, GENERAL, OVERFLOW, "messages")
+    assert message(reply) == f"Provider 'odd' refused the request: {TOO_LONG}"
 
 
 @pytest.mark.parametrize("code", [400, 413, 422])

@@ -84,14 +84,16 @@ def choice_of(choice: Any, tools: Tools) -> tuple[Any, list[Json]]:
         if choice not in CHOICES:
             raise fault("", f"must be one of {', '.join(CHOICES)}, or an object.")
         return choice, tools.functions
+    functions = {function["function"]["name"] for function in tools.functions}
+    of_tools = {tool.name: function for function, tool in reversed(tools.named.items())}  # the first of a name wins
     if require(choice, dict, "", "a string or an object").get("type") != "allowed_tools":
-        return {"type": "function", "function": {"name": _chosen(tools, choice)}}, tools.functions
+        return {"type": "function", "function": {"name": _chosen(functions, of_tools, choice)}}, tools.functions
     mode, allowed = choice.get("mode"), choice.get("tools")
     if mode not in ("auto", "required"):
         raise fault(".mode", "must be one of auto, required.")
     if not isinstance(allowed, list) or not allowed:
         raise fault(".tools", "must be an array of at least one tool.")
-    names = set(each(allowed, partial(_chosen, tools), ".tools"))
+    names = set(each(allowed, partial(_chosen, functions, of_tools), ".tools"))
     return mode, [function for function in tools.functions if function["function"]["name"] in names]
 
 
@@ -167,16 +169,16 @@ def _custom(tool: Json, function: Json) -> Json:
     return {"type": "function", "function": function}
 
 
-def _chosen(tools: Tools, given: Any) -> str:
+def _chosen(functions: set[str], of_tools: dict[str, str], given: Any) -> str:
     """The function of a tool that is chosen by name, which must be among those of the request."""
     choice: Json = require(given, dict, "", "an object")
     if choice.get("type") not in ("function", "custom"):
         raise fault(".type", "must be function, custom or allowed_tools.")
     name = text_in(choice, "name")
     if choice.get("namespace") is None:
-        declared = next((function for function, tool in tools.named.items() if tool.name == name), name)
+        declared = of_tools.get(name, name)
     else:
         declared = function_name(name, text_in(choice, "namespace"))
-    if not any(function["function"]["name"] == declared for function in tools.functions):
+    if declared not in functions:
         raise fault(".name", "must be the name of one of `tools`.")
     return declared

@@ -487,7 +487,7 @@ def test_of_an_error_only_the_beginning_is_read() -> None:
         request = UpstreamRequest(f"http://127.0.0.1:{upstream.port}/v1", b'{"model":"m"}', {})
         with closing(UpstreamCall(request, Deadlines(30.0), Client(None), ACCOUNT)) as opened:
             opened.open()
-            assert opened.read_error() == b"x" * 65_536
+            assert opened.read_error() == b"x" * 1024 * 1024
         assert eventually(lambda: upstream.cut_off == ["m"])
 
 

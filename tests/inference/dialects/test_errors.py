@@ -61,6 +61,27 @@ def test_words_are_found_in_the_shapes_of_compatible_servers(body: Any) -> None:
     assert report_of_body(500, json.dumps(body).encode()).words == WORDS
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"error": {"message": "The prompt is too long: \\ud83d"}}',
+        b'{"error": {"message": "The prompt is too long: \0"}}',
+        b'{"error": {"message": "The prompt is too long: ...", "n": NaN}}',
+        b'\xef\xbb\xbf{"error": {"message": "The prompt is too long: ..."}}',
+    ],
+    ids=["half-a-character", "control-character", "no-number", "byte-order-mark"],
+)
+def test_words_are_found_in_json_that_only_some_servers_write(body: bytes) -> None:
+    """Of a prompt that an error repeats, a server in JavaScript or Python may cut a character in halves."""
+    report = report_of_body(400, body)
+    assert report.words.startswith("The prompt is too long: ")
+    assert report.code == "context_length_exceeded"
+
+
+def test_an_answer_may_begin_with_a_byte_order_mark() -> None:
+    assert parse_object(b'\xef\xbb\xbf{"choices": []}') == {"choices": []}
+
+
 def test_a_refusal_in_words_that_are_no_json_is_quoted() -> None:
     rejection = b"Failed to deserialize the JSON body into the target type: missing field `x`\n"
     assert report_of_body(422, rejection).words == rejection.decode().strip()

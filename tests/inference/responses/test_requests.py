@@ -1,5 +1,6 @@
 """A Responses request as the chat that goes upstream, and what is refused of it."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -11,6 +12,7 @@ from gateway.errors import InvalidRequest
 from inference.call import Call
 from inference.wire_forms.envelopes import sealed
 from inference.wire_forms.responses.requests import call_of
+from inference.wire_forms.responses.tools import Tools, choice_of
 
 Json = dict[str, Any]
 
@@ -261,6 +263,25 @@ def test_a_tool_choice_of_each_form(choice: Any, sent: Any, names: list[str]) ->
     body = call(tools=[WEATHER, PATCH, NAMESPACE], tool_choice=choice).body
     assert body["tool_choice"] == sent
     assert [tool["function"]["name"] for tool in body["tools"]] == names
+
+
+class Walked(list[Json]):
+    """Counts how often it is walked through."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Json]:
+        self.walks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("many", [2, 50])
+def test_allowed_tools_are_found_in_as_many_walks_however_many_they_are(many: int) -> None:
+    """A walk for each would be a hundred million steps for ten thousand tools, during which nobody else is served."""
+    functions = Walked({"type": "function", "function": {"name": f"f{number}"}} for number in range(many))
+    allowed = [{"type": "function", "name": f"f{number}"} for number in range(many)]
+    choice_of({"type": "allowed_tools", "mode": "auto", "tools": allowed}, Tools(functions, {}))
+    assert functions.walks == 2
 
 
 def test_a_choice_without_tools_is_left_out_unless_it_demands_a_call() -> None:
