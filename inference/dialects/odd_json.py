@@ -91,7 +91,7 @@ class _HeldEvent:
 def _loads_halves(data: bytes) -> Any:
     """Reads a JSON value whose texts may have halves of characters. Raises ValueError and RecursionError."""
     return json.loads(
-        data.decode(), strict=False, parse_constant=lambda _: None, parse_float=_float, parse_int=_integer
+        data.decode("utf-8-sig"), strict=False, parse_constant=lambda _: None, parse_float=_float, parse_int=_integer
     )
 
 
