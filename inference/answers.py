@@ -14,15 +14,22 @@ from typing import Any, Protocol
 
 import orjson
 
-from gateway.ids import uuid7
-
 from .call import Shape
 from .chunks import extras_of
 from .deltas import CallPiece, Delta, Finish, Text
 from .dialects.errors import MalformedReply
 from .finishes import after_calls, finish_reason
-from .tool_calls import kind_of
-from .words import REASONING_FIELDS, TOOL_TEXT, dicts, flatten_content, message_bytes, object_of, without
+from .tool_calls import called_in, kind_of, old_call, own_id
+from .words import (
+    REASONING_FIELDS,
+    TOOL_TEXT,
+    calls_in,
+    flatten_content,
+    message_bytes,
+    object_of,
+    text_of,
+    without,
+)
 
 PLAIN = frozenset({"index", "delta", "text", "logprobs", "finish_reason"})  # members of a choice that most have
 IDENTIFIERS = ("id", "type", "format", "thought_signature")
@@ -30,10 +37,15 @@ IDENTIFIERS = ("id", "type", "format", "thought_signature")
 LOGPROB_LISTS = ("content", "refusal", "tokens", "token_logprobs", "top_logprobs", "text_offset")
 
 
-def chat_answer(answer: Mapping[str, Any], *, id: str, created: int, model: str) -> dict[str, Any]:
-    """The `chat.completion` object, still without usage and metadata. Raises MalformedReply without choices."""
+def chat_answer(
+    answer: Mapping[str, Any], *, id: str, created: int, model: str, has_old_calls: bool = True
+) -> dict[str, Any]:
+    """The `chat.completion` object, still without usage and metadata. Raises MalformedReply without choices.
+
+    A `function_call` stays one, or becomes a tool call for clients that have no old calls.
+    """
     own = {"id": id, "object": "chat.completion", "created": created, "model": model}
-    choices = [_chat_choice(choice, position) for position, choice in enumerate(choices_of(answer))]
+    choices = [_chat_choice(choice, position, has_old_calls) for position, choice in enumerate(choices_of(answer))]
     return {**extras_of(answer), **own, "choices": choices}
 
 
@@ -50,13 +62,16 @@ def choices_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return choices
 
 
-def _chat_choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
+def _chat_choice(choice: Mapping[str, Any], position: int, has_old_calls: bool) -> dict[str, Any]:
     index = choice.get("index")
     message = {"refusal": None, **object_of(choice.get("message")), "role": "assistant"}
     flatten_content(message)
     content = message.get("content")
     message["content"] = content if isinstance(content, str) else None
-    tool_calls = [_tool_call(tool_call) for tool_call in dicts(message.pop("tool_calls", None))]
+    tool_calls = _tool_calls(calls_in(message))
+    message.pop("tool_calls", None)
+    if not (tool_calls or has_old_calls) and (called := old_call(message)):
+        tool_calls = _tool_calls([called])
     if tool_calls:
         message["tool_calls"] = tool_calls
     return {
@@ -72,15 +87,28 @@ def _chat_choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
     }
 
 
+def _tool_calls(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The calls of a message, each with an id of its own."""
+    calls, ids = [], set[str]()
+    for each in given:
+        call = _tool_call(each)
+        if call["id"] in ids:
+            call["id"] = own_id()
+        ids.add(call["id"])
+        calls.append(call)
+    return calls
+
+
 def _tool_call(tool_call: Mapping[str, Any]) -> dict[str, Any]:
     kind = kind_of(tool_call)
-    called, text = object_of(tool_call.get(kind)), TOOL_TEXT[kind]
+    called, text = called_in(tool_call, kind), TOOL_TEXT[kind]
     name, given = called.get("name"), called.get(text)
     if kind == "function":
-        given = (given if isinstance(given, str) else orjson.dumps(given or {}).decode()) or "{}"
+        given = given if isinstance(given, str) else orjson.dumps(given or {}).decode()
+        given = given if given.strip() else "{}"
     return {
-        **without(tool_call, {"index"}),
-        "id": tool_call.get("id") or f"call_{uuid7().hex}",
+        **without(tool_call, ("index",) if kind in tool_call else ("index", "name", text)),
+        "id": text_of(tool_call.get("id")) or own_id(),
         "type": kind,
         kind: {**called, "name": name if isinstance(name, str) else "", text: given if isinstance(given, str) else ""},
     }

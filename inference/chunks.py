@@ -30,7 +30,7 @@ from .deltas import (
     delta_of,
 )
 from .finishes import after_calls
-from .tool_calls import ToolCalls
+from .tool_calls import OLD, ToolCalls, old_call
 from .words import message_bytes, without
 
 Json = dict[str, Any]
@@ -119,8 +119,18 @@ class ChunkNormaliser(Normaliser):
 
     object_name: ClassVar[str]
 
-    def __init__(self, *, id: str, created: int, model: str, choices: int, tool_names: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        id: str,
+        created: int,
+        model: str,
+        choices: int,
+        tool_names: Collection[str] = (),
+        has_old_calls: bool = True,
+    ) -> None:
         super().__init__()
+        self._has_old_calls = has_old_calls  # else a `function_call` becomes a tool call
         self._own = {"id": id, "object": self.object_name, "created": created, "model": model}
         self._expected, self._tool_names = choices, tool_names
         self._choices: dict[int, Choice] = {}
@@ -250,6 +260,9 @@ class ChunkNormaliser(Normaliser):
             self.take(held, sent)
             self._finish(delta, state)
             return False
+        if delta.beside is not None and not self._has_old_calls and (called := old_call(delta.beside)):
+            self._take_old_call(delta, called, state, sent)
+            return False
         if isinstance(delta, CallPiece):
             taken = state.calls.take(delta.fragment)
             if taken is None:
@@ -270,6 +283,15 @@ class ChunkNormaliser(Normaliser):
             self.has_output = self.has_output or _is_output(delta.beside)
             state.has_function_call = state.has_function_call or bool(delta.beside.get("function_call"))
         return True
+
+    def _take_old_call(self, delta: Delta, called: Json, state: Choice, sent: list[Delta]) -> None:
+        """Takes in a delta without its `function_call`, and that as a tool call, unless it is in `tool_calls` too."""
+        delta.beside = without(delta.beside or {}, (OLD,)) or None
+        delta.choice["delta"] = without(delta.choice["delta"], (OLD,))
+        if delta.beside is not None or not isinstance(delta, Carried):
+            self.take([delta], sent)
+        if all(call.key == OLD for call in state.calls.all):
+            self.take([delta_of(CallPiece, delta.choice["index"], {"tool_calls": [called]}, called)], sent)
 
     def _send_more(self, chunks: list[Json], state: Choice) -> None:
         for chunk in chunks:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from gateway.fastpath.faults import UpstreamFault
 
-from .words import REASONING_FIELDS, TEXT_FIELDS, dicts, flatten_content
+from .words import REASONING_FIELDS, TEXT_FIELDS, calls_in, flatten_content
 
 Json = dict[str, Any]
 
@@ -137,7 +137,7 @@ def deltas_of(index: int, message: Json) -> Iterator[Delta]:
     for name in sorted(texts, key=SPOKEN.index):
         yield delta_of(Text, index, {name: texts[name]}, name, texts[name], beside=beside)
         beside = None
-    for fragment in dicts(message.get("tool_calls")):
+    for fragment in calls_in(message):
         yield delta_of(CallPiece, index, {"tool_calls": [fragment]}, fragment, beside=beside)
         beside = None
     if beside:

@@ -129,7 +129,8 @@ class SseParser:
             if is_plain and all(events) and names.count(b"event:") == count and names.find(b"data:") < 0:
                 return events
         events, lines = [], []
-        for line in [*text.split(b"\n"), b""]:
+        for raw in [*text.split(b"\n"), b""]:
+            line = raw.removeprefix(_BOM)  # some upstreams begin every event with one
             if line.startswith(b"data:"):
                 lines.append(line[6:] if line[5:6] == b" " else line[5:])
             elif line == b"data":

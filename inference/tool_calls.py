@@ -16,7 +16,8 @@ from .words import TOOL_TEXT, object_of, text_of, without
 
 Json = dict[str, Any]
 
-FIELDS = frozenset({"index", "id", "type", "function", "custom"})
+FIELDS = frozenset({"index", "id", "type", "function", "custom", "name", "arguments"})
+OLD = "function_call"  # the number of a call that came the old way
 
 
 @dataclass(slots=True)
@@ -57,6 +58,7 @@ class ToolCalls:
             begun, called = self.newest[fragment["index"]], fragment["function"]
             piece = called["arguments"]
             goes_on = len(fragment) == 2 and len(called) == 1 and begun.kind == "function" and begun.held is None
+            goes_on = goes_on and piece[:1] != "{"  # with which all that was said may begin anew
         except (LookupError, TypeError):
             goes_on = False
         if not goes_on or type(piece) is not str:
@@ -82,9 +84,9 @@ class ToolCalls:
         is_known = call is not None and bool(identity) and (call.identity, call.name) == (identity, name)
         if call is not None and is_known and piece == "".join(call.pieces):
             name = piece = ""  # it only repeats its call
+        if call is not None and piece and not name and piece == "".join(call.pieces) and _is_object(call.pieces):
+            piece = ""  # likewise: nothing can follow arguments that are complete
         if call is None or _is_another(call, identity, name, piece):
-            if call is not None and identity == call.identity:
-                identity = ""  # another call needs an id of its own
             call = self.newest[key] = ToolCall(len(self.all), key, identity, kind)
             name, piece = _name_and_piece(fragment, kind)
             self.all.append(call)
@@ -96,8 +98,17 @@ class ToolCalls:
         call.identity = call.identity or identity
         call.name = name if name.startswith(call.name) else call.name + name
         if call.is_named or self._is_complete(call.name):
-            return _head(call)
+            return self._head(call)
         return None
+
+    def _head(self, call: ToolCall) -> tuple[Json, str]:
+        """The first fragment of a call, with all that has come of it. An id that another call has needs another."""
+        is_taken = any(other.identity == call.identity for other in self.all[: call.ordinal])
+        arguments, extras, call.held = "".join(call.pieces), call.held or {}, None
+        identity = own_id() if is_taken else call.identity or own_id()
+        called = {"name": call.name, TOOL_TEXT[call.kind]: arguments}
+        head = {**extras, "index": call.ordinal, "id": identity, "type": call.kind, call.kind: called}
+        return head, call.name + arguments
 
     def _is_complete(self, name: str) -> bool:
         """Tells whether a name is the name of a tool, or cannot become one: some upstreams change names."""
@@ -105,7 +116,7 @@ class ToolCalls:
 
     def missing_arguments(self) -> list[Json]:
         """Returns fragments for functions that never sent any, since arguments must end as JSON."""
-        calls = [call for call in self.all if call.kind == "function" and not any(call.pieces)]
+        calls = [call for call in self.all if call.kind == "function" and not any(map(str.strip, call.pieces))]
         return [{"index": call.ordinal, "function": {"arguments": "{}"}} for call in calls]
 
     def _begun(self, key: Any, identity: str) -> ToolCall | None:
@@ -116,15 +127,24 @@ class ToolCalls:
         return newest
 
 
-def _head(call: ToolCall) -> tuple[Json, str]:
-    """The first fragment of a call, with all that has come of it."""
-    arguments, extras, call.held = "".join(call.pieces), call.held or {}, None
-    head = {"index": call.ordinal, "id": call.identity or f"call_{uuid7().hex}", "type": call.kind}
-    return {**extras, **head, call.kind: {"name": call.name, TOOL_TEXT[call.kind]: arguments}}, call.name + arguments
+def own_id() -> str:
+    """An id for a call that has none, or another's."""
+    return f"call_{uuid7().hex}"
+
+
+def called_in(fragment: Mapping[str, Any], kind: str) -> Json:
+    """What a call or a piece of one says of its tool, which some upstreams do not put in a member of its own."""
+    return object_of(fragment.get(kind) or (fragment if kind not in fragment else None))
+
+
+def old_call(message: Mapping[str, Any]) -> Json | None:
+    """The call in a message or a delta that calls a function the old way (`function_call`), as one of `tool_calls`."""
+    called = object_of(message.get("function_call"))
+    return {"index": OLD, "function": called} if called else None
 
 
 def _name_and_piece(fragment: Mapping[str, Any], kind: str) -> tuple[str, str]:
-    called = object_of(fragment.get(kind))
+    called = called_in(fragment, kind)
     piece = called.get(TOOL_TEXT[kind])
     # Some upstreams send arguments as the object itself.
     return text_of(called.get("name")), orjson.dumps(piece).decode() if isinstance(piece, dict) else text_of(piece)

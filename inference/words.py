@@ -22,10 +22,13 @@ TOOL_TEXT = {"function": "arguments", "custom": "input"}
 def flatten_content(message: Json) -> None:
     """Puts content that is no string into the strings that OpenAI's clients know, in a message or a delta.
 
-    It is an array of blocks, as from Mistral's reasoning models, or JSON that was asked for as an object, or a number
-    for a text that looks like one (both Cloudflare). Text becomes `content`, thinking `reasoning_content` and a refusal
-    `refusal`. What is said in no words (references, images) is left out.
+    It is an array of blocks, as from the reasoning models of Mistral and Databricks, or JSON that was asked for as an
+    object, or a number for a text that looks like one (both Cloudflare). Text becomes `content`, thinking
+    `reasoning_content`, which Copilot calls `reasoning_text`, and a refusal `refusal`. What is said in no words
+    (references, images) is left out.
     """
+    if isinstance(message.get("reasoning_text"), str) and not message.get("reasoning_content"):
+        message["reasoning_content"] = message.pop("reasoning_text")
     for name in _MAYBE_NUMBERS:
         if type(message.get(name)) in (int, float):
             message[name] = orjson.dumps(message[name]).decode()
@@ -48,8 +51,8 @@ def _field_and_text(block: Any) -> tuple[str, str]:
     if not isinstance(block, dict):
         return "content", text_of(block)
     kind = block.get("type")
-    if kind == "thinking":
-        thinking = block.get("thinking")
+    if kind in ("thinking", "reasoning"):
+        thinking = block.get("summary" if kind == "reasoning" else "thinking", block.get("text"))
         if isinstance(thinking, list):
             return "reasoning_content", "".join([_field_and_text(part)[1] for part in thinking])
         if isinstance(thinking, str):
@@ -107,6 +110,12 @@ def object_of(value: Any) -> Json:
 def field_bytes(source: Mapping[str, Any], fields: Iterable[str]) -> int:
     """UTF-8 bytes of the text in these fields, for the estimator."""
     return sum(len(source[name].encode()) for name in fields if isinstance(source.get(name), str))
+
+
+def calls_in(message: Mapping[str, Any]) -> list[Json]:
+    """The tool calls of a message or a delta. Some upstreams send the only one without a list around it."""
+    calls = message.get("tool_calls")
+    return [calls] if isinstance(calls, dict) else dicts(calls)
 
 
 def dicts(value: Any) -> list[Json]:

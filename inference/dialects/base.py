@@ -135,10 +135,14 @@ class StreamDecoder(ABC):
             if type(event) is dict:
                 self.read(event, data, said)
                 return
+            if len(lines := _events_in(data)) > 1:
+                for line in lines:
+                    self.decode_one(line, said)
+                return
             for whole in self.half_characters.joined(data):
-                if whole.strip() == b"[DONE]":
+                if whole.strip().strip(b'"') == b"[DONE]":
                     said.append(End())
-                else:
+                elif not whole.lstrip().startswith(b":"):  # a comment that a relay has taken for data
                     self.read(parse_object(whole, refuses=False), whole, said)
         except MalformedReply as error:
             self.unreadable = error
@@ -273,9 +277,22 @@ def check_object(parsed: dict[str, Any], data: bytes) -> None:
         raise ReportedError(report_of(parsed))
 
 
+def check_words(answer: dict[str, Any]) -> None:
+    """Raises ReportedError for what answers nothing, if it says why not in any of the ways that errors do."""
+    report = report_of(answer)
+    if report.words or report.trouble is not None:
+        raise ReportedError(report)
+
+
 def is_named_error(parsed: Mapping[str, Any]) -> bool:
     """Tells whether an object calls itself an error, by its type or as vLLM's older versions and SGLang do."""
     return parsed.get("type") == "error" or parsed.get("object") == "error"
+
+
+def _events_in(data: bytes) -> list[bytes]:
+    """The events of a stream that has no blank lines between them, so that all came as the lines of one."""
+    lines = data.split(b"\n")
+    return lines if all(line.startswith((b"{", b"[DONE]")) for line in lines) else []
 
 
 def is_shallow(data: bytes) -> bool:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from http import HTTPStatus
 from typing import Any
 
 from gateway.fastpath.faults import UpstreamFault
@@ -101,6 +102,10 @@ _QUOTED = re.compile(r"'[^']{4,}'|\"[^\"]{4,}\"|`[^`]{4,}`")  # a value of the r
 # With 429 it is a rate limit to Google and an empty account to OpenAI, which has a code for that.
 _QUOTA = re.compile(r"exceeded your (?:current|monthly|daily) quota|check your plan", re.IGNORECASE)
 
+# The members of an error that hold another one, or its words.
+WITHIN = ("error", "errors", "message", "detail", "msg", "error_msg")
+# What some servers write as the error, with its words in another member.
+_PHRASES = frozenset(status.phrase for status in HTTPStatus)
 # The status that goes with an error's code or type, where no number is given. The first word is not of the request,
 # although it comes as an `invalid_request_error`.
 STATUSES = {
@@ -238,16 +243,36 @@ def _reasons(level: dict[str, Any]) -> Iterator[Any]:
 
 
 def _levels(parsed: Any) -> Iterator[Any]:
-    """An error's objects from the outside in, and its message last, of the many shapes in use."""
+    """An error's objects from the outside in, and its message last, of the many shapes in use.
+
+    A relay writes the error of the provider behind it as text, in its message or beside it (OpenRouter).
+    """
     while True:
-        if isinstance(parsed, list) and parsed and isinstance(parsed[0], dict):
+        if isinstance(parsed, str) and parsed.lstrip().startswith(("{", "[{")):
+            parsed = _object_in(parsed)
+        if isinstance(parsed, list) and parsed and (isinstance(parsed[0], dict) or all(map(_is_text, parsed))):
             parsed = parsed[0]
         if isinstance(parsed, dict | str):
             yield parsed
         if not isinstance(parsed, dict):
             return
-        inner = [parsed[name] for name in ("error", "message", "detail", "msg") if parsed.get(name)]
-        parsed = next((value for value in inner if isinstance(value, dict | list | str)), None)
+        metadata = parsed.get("metadata")
+        inner = [metadata.get("raw") if isinstance(metadata, dict) else None, *map(parsed.get, WITHIN)]
+        inner = [value for value in inner if value and isinstance(value, dict | list | str)]
+        telling = [value for value in inner if not (_is_text(value) and value in _PHRASES)]
+        parsed = next(iter(telling or inner), None)
+
+
+def _object_in(text: str) -> Any:
+    """The JSON that a text is, or the text."""
+    try:
+        return odd_json.loads(text.encode())
+    except ValueError:
+        return text
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _first(levels: list[dict[str, Any]], name: str) -> str | None:

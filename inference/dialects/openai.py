@@ -38,6 +38,7 @@ from .base import (
     StreamDecoder,
     Untold,
     check_object,
+    check_words,
     counted_reply,
     encoded,
     finish_of,
@@ -116,11 +117,17 @@ class OpenAIDialect:
         count_usage = partial(self.usage, is_embedding=is_embedding, total_includes=total_includes)
         if call.shape == Shape.RESPONSES:
             return counted_reply(answer, answer.get("usage"), count_usage)
+        if not is_embedding and not answer.get("choices"):
+            check_words(answer)
         surplus = _drop_surplus(answer, call.choices)
         if call.shape == Shape.CHAT:
             for choice in dicts(answer.get("choices")):
+                if object_of(choice.get("message")):
+                    continue
+                if delta := object_of(choice.pop("delta", None)):  # which some servers call a message that is whole
+                    choice["message"] = delta
                 # A filter takes what was answered, and has its price; else nothing was, and nothing is to be paid.
-                if not object_of(choice.get("message")) and choice.get("finish_reason") != "content_filter":
+                elif choice.get("finish_reason") != "content_filter":
                     raise MalformedReply("answered without a message")
         for choice in dicts(answer.get("choices")):
             if (failure := failure_of(choice)) is not None:
@@ -247,6 +254,8 @@ class OpenAIDecoder(StreamDecoder):
             if isinstance(choice, dict):
                 self._read_choice(event, choice, position, said)
         if len(said) == before:
+            if event.get("success") is False or event.get("errors"):
+                check_words(event)
             said.append(Carried(event, NO_CHOICE))
         return usage
 

@@ -94,6 +94,7 @@ class WireForm(ABC):
     count_path: ClassVar[str] = ""  # where a request is counted, if anywhere
     counts_upstream: ClassVar[bool] = False  # whether upstreams are asked that count
     tells_rate_limits: ClassVar[bool] = False  # whether a provider's 429 is one here too, not a 503
+    has_old_calls: ClassVar[bool] = True  # whether an answer may have a `function_call` in the place of `tool_calls`
     is_asked_by_websocket: ClassVar[bool] = False  # whether its clients try one first
     nothing_below: ClassVar[str] = ""  # what a 404 says of paths below its own, where clients may look for something
 
@@ -134,7 +135,14 @@ class WireForm(ABC):
     ) -> Normaliser:
         """What makes the deltas of one stream the same from every upstream: the framing is fed with them. `tool_names`
         are those of the request's tools."""
-        return ChatNormaliser(id=id, created=created, model=model, choices=choices, tool_names=tool_names)
+        return ChatNormaliser(
+            id=id,
+            created=created,
+            model=model,
+            choices=choices,
+            tool_names=tool_names,
+            has_old_calls=self.has_old_calls,
+        )
 
     def framing(self, normaliser: Any, call: Call) -> Framing:
         """The frames of one stream, of what its own normaliser makes."""
@@ -146,7 +154,7 @@ class WireForm(ABC):
 
     def normalised(self, answer: Mapping[str, Any], call: Call, *, id: str, created: int, model: str) -> dict[str, Any]:
         """An upstream's whole answer, in the shape of the call, the same from every upstream. Raises MalformedReply."""
-        return chat_answer(answer, id=id, created=created, model=model)
+        return chat_answer(answer, id=id, created=created, model=model, has_old_calls=self.has_old_calls)
 
     def output_bytes(self, normalised: Mapping[str, Any]) -> int:
         """UTF-8 bytes of the words in a normalised answer, for the estimator."""

@@ -53,14 +53,15 @@ class PassedStream(Normaliser):
                 text = delta.text
                 self.text_bytes += len(text) if text.isascii() else len(text.encode())
                 self.has_output = True
-            if self.change(delta):
+            if self.change(delta, sent):
                 sent.append(delta)
             if type(delta) is Finish:
                 self._is_finished = self.has_output = True
 
     @abstractmethod
-    def change(self, delta: Delta) -> bool:
-        """Sets what the gateway owns in an event; False if the event does not go on. Raises MalformedReply."""
+    def change(self, delta: Delta, sent: list[Delta]) -> bool:
+        """Sets what the gateway owns in an event, and adds to `sent` what has to come before it; False if the event
+        does not go on. Raises MalformedReply."""
 
     def say(self, words: Any) -> None:
         """Counts further words of the answer, if they are any."""

@@ -163,8 +163,11 @@ def _tool_call(block: Mapping[str, Any]) -> Json:
 
 def arguments_of(block: Mapping[str, Any]) -> str:
     """A tool call's input as JSON text. Raises MalformedReply where it is nested deeper than can be written."""
+    given = block.get("input") or {}
+    if isinstance(given, str):  # some upstreams send the text itself
+        return given
     try:
-        return orjson.dumps(block.get("input") or {}).decode()
+        return orjson.dumps(given).decode()
     except orjson.JSONEncodeError:
         raise MalformedReply("called a tool with input that is nested too deeply") from None
 
@@ -207,7 +210,7 @@ class AnthropicDecoder(StreamDecoder):
         kind = event.get("type")
         delta: Delta | None = None
         if kind == "content_block_delta":
-            delta = self._delta(self._blocks.get(_number(event), self._newest), _part(event, "delta", dict))
+            delta = self._delta(_number(event), _part(event, "delta", dict))
         elif kind == "content_block_start":
             self._newest = self._blocks[_number(event)] = _Block(_part(event, "content_block", dict))
             delta = self._open(self._newest, self._newest.content)
@@ -252,6 +255,8 @@ class AnthropicDecoder(StreamDecoder):
                 self._has_counted_all |= isinstance(usage, dict)
                 end = finish_of(0, {"finish_reason": finish_reason(delta.get("stop_reason"))})
                 if isinstance(end, Finish):
+                    unended, self._blocks = self._blocks, {}
+                    said += filter(None, map(self._close, unended.values()))
                     said += self._released(end)
                 elif end is not None:
                     said.append(end)
@@ -289,7 +294,8 @@ class AnthropicDecoder(StreamDecoder):
                 return self._think(block, content.get("thinking"))
         return None
 
-    def _delta(self, block: _Block | None, delta: Json) -> Delta | None:
+    def _delta(self, number: int | None, delta: Json) -> Delta | None:
+        block = self._blocks.get(number, self._newest)
         match delta.get("type"):
             case "text_delta":
                 if len(delta) > 2:
@@ -297,8 +303,10 @@ class AnthropicDecoder(StreamDecoder):
                 return self._say("content", delta.get("text"))
             case "input_json_delta" if block is not None and block.content.get("type") == "tool_use":
                 return self._argue(block, text_of(delta.get("partial_json")))
-            case "thinking_delta" if block is not None:
+            case "thinking_delta":
                 self._held_delta |= extras(delta, ("type", "thinking"))
+                if block is None:  # some upstreams begin no block
+                    self._newest = block = self._blocks[number] = _Block({"type": "thinking"})
                 return self._think(block, delta.get("thinking"))
             case "signature_delta" if block is not None:
                 block.signature += text_of(delta.get("signature"))

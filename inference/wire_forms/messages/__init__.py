@@ -199,6 +199,7 @@ class MessagesForm(WireForm):
     path, endpoint, id_prefix = "messages", Endpoint.MESSAGES, MESSAGE_PREFIX
     count_path, counts_upstream = "messages/count_tokens", True
     tells_rate_limits = True
+    has_old_calls = False
 
     def call(self, body: Json, environ: Mapping[str, Any]) -> Call:
         return self._checked(body, environ, CHECKS)

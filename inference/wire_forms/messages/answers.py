@@ -106,7 +106,7 @@ def input_of(arguments: Any) -> Json:
     """The object that a model wrote as arguments. What is none, cut or nested deeper than can be written is shown to
     the tool as it is, for the model to mend."""
     try:
-        parsed = odd_json.loads((arguments or "{}").encode())
+        parsed = odd_json.loads(((arguments or "").strip() or "{}").encode())
         require_writable(parsed)
     except (ValueError, AttributeError, MalformedReply):
         parsed = None

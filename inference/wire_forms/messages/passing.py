@@ -11,14 +11,15 @@ import orjson
 
 from catalogue.pricing import without_prices
 from gateway.errors import ApiError
+from gateway.ids import uuid7
 
 from ... import estimator
 from ...answers import merged, whole
 from ...call import Call
-from ...deltas import NO_CHOICE, Delta, Finish, Text
+from ...deltas import NO_CHOICE, Carried, Delta, Finish, Text
 from ...dialects.anthropic.answers import INPUT_COUNTS
 from ...dialects.errors import MalformedReply
-from ...words import dicts, object_of, without
+from ...words import dicts, object_of, text_of, without
 from ..base import Framing, Report
 from ..envelopes import is_envelope, parts_of_id
 from ..passing import PassedStream, require_objects
@@ -27,6 +28,15 @@ from .answers import billed, event, failed, input_of
 Json = dict[str, Any]
 
 NO_NUMBER = object()
+# The blocks that a piece may begin, and the pieces of each kind of block.
+EMPTY: tuple[Json, ...] = (
+    {"type": "text", "text": ""},
+    {"type": "thinking", "thinking": "", "signature": ""},
+)
+PIECES: dict[Any, tuple[str, ...]] = {
+    "text": ("text_delta", "citations_delta"),
+    "thinking": ("thinking_delta", "signature_delta"),
+}
 KIND = re.compile(r"[a-z_]{1,64}")
 
 
@@ -91,10 +101,13 @@ class PassedMessage(PassedStream):
         self.last = {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}}
         self._usage: Json = {}  # all that the upstream has said of it
         self._begun: Json | None = None  # the newest block
+        self._has_started = self._is_open = False  # the message, and the newest block
         self._calls_tool = False  # in the newest block, which has not been closed
         # Blocks are numbered from 0 in the order of their starts: some upstreams number all of them 0, or none.
         self._numbers: dict[str, int] = {}  # of the newest block under each of the upstream's numbers
         self._newest = -1
+        self._number: object = None  # the upstream's, of the newest block
+        self._ids: set[str] = set()  # of the tools' calls
         self._renumbers = False
         self._same_number: object = NO_NUMBER  # of a piece that needs no other
         self._added: Finish | None = None  # the end, where the upstream did not say why
@@ -105,28 +118,36 @@ class PassedMessage(PassedStream):
         self._call = call
         return self
 
-    def change(self, delta: Delta) -> bool:
-        """See PassedStream."""
+    def change(self, delta: Delta, sent: list[Delta]) -> bool:
+        """See PassedStream. Some upstreams leave out starts and stops, which clients wait for."""
         event = delta.chunk
         kind = event["type"]
         if kind == "content_block_delta":
             if event.get("index") != self._same_number:
+                self._require_block(event, sent)
                 for each in (event, *(delta.more or ())):
                     self._renumber(each)
             return True
         if kind == "content_block_start":
-            self._newest += 1
-            self._numbers[str(event.get("index"))] = self._newest
+            self._require_start(sent)
+            self._require_stop(sent)
+            self._newest, self._is_open = self._newest + 1, True
+            self._number = event.get("index")
+            self._numbers[str(self._number)] = self._newest
             self._renumbers = self._renumbers or event.get("index") != self._newest
             self._same_number = NO_NUMBER if self._renumbers else self._newest
             event["index"] = self._newest
-            self._begun = object_of(event.get("content_block"))
+            self._begun = event["content_block"] = _block_of(object_of(event.get("content_block")), self._ids)
             self.say(self._begun.get("name"))
             self._calls_tool = self._begun.get("type") == "tool_use"
         elif kind == "content_block_stop":
+            if not self._is_open:
+                return False
             self._renumber(event)
-            self._calls_tool = False
+            self._calls_tool = self._is_open = False
+            self._same_number = NO_NUMBER
         elif kind == "message_start":
+            self._has_started = True
             message = event["message"] = {**object_of(event.get("message")), **self.own}
             self._count(message.get("usage"))
             if self._usage:
@@ -135,7 +156,11 @@ class PassedMessage(PassedStream):
                 self._estimate(message, self._call)
         elif kind == "message_delta":
             self._count(event.get("usage"))
-            return isinstance(delta, Finish)
+            if isinstance(delta, Finish):
+                self._require_start(sent)
+                self._require_stop(sent)
+                return True
+            return False
         return KIND.fullmatch(kind) is not None
 
     @property
@@ -146,6 +171,7 @@ class PassedMessage(PassedStream):
     def finish_open(self, sent: list[Delta], *, is_counted: bool) -> None:
         """See Normaliser. A message that ended in order and was counted may lack a reason."""
         if is_counted and not self.is_complete and self._begun is not None:
+            self._require_stop(sent)
             reason = "tool_use" if self._begun.get("type") == "tool_use" else "end_turn"
             stopped = {"stop_reason": reason, "stop_sequence": None}
             self._added = Finish({"type": "message_delta", "delta": stopped}, NO_CHOICE)
@@ -169,10 +195,33 @@ class PassedMessage(PassedStream):
         """See Framing."""
         return [failed(error, report)]
 
-    def _renumber(self, event: Json) -> None:
-        """Gives an event the number of its block. Raises MalformedReply without one."""
-        if self._newest < 0:
+    def _require_start(self, sent: list[Delta]) -> None:
+        if not self._has_started:
+            begun: Json = {"content": [], "stop_reason": None, "stop_sequence": None}
+            message = {"type": "message", "role": "assistant", **begun}
+            self._send({"type": "message_start", "message": message}, sent)
+
+    def _require_block(self, event: Json, sent: list[Delta]) -> None:
+        """Begins the block of a piece that belongs to none. Raises MalformedReply where it is the input of a tool, of
+        which only the start has the name."""
+        kind, number = text_of(object_of(event.get("delta")).get("type")), event.get("index")
+        of_newest = PIECES.get((self._begun or {}).get("type"), (kind,))
+        if self._is_open and (str(number) in self._numbers or kind in of_newest):
+            return
+        begun = next((block for block in EMPTY if kind in PIECES[block["type"]]), None)
+        if begun is None:
             raise MalformedReply("sent a piece of a block that has not begun")
+        self._send({"type": "content_block_start", "index": number, "content_block": {**begun}}, sent)
+
+    def _require_stop(self, sent: list[Delta]) -> None:
+        if self._is_open:
+            self._send({"type": "content_block_stop", "index": self._number}, sent)
+
+    def _send(self, event: Json, sent: list[Delta]) -> None:
+        self.take([Carried(event, NO_CHOICE)], sent)
+
+    def _renumber(self, event: Json) -> None:
+        """Gives an event the number of its block."""
         event["index"] = self._numbers.get(str(event.get("index")), self._newest)
 
     def _count(self, usage: Any) -> None:
@@ -239,10 +288,22 @@ def _finished(block: Json) -> Json:
     return finished
 
 
+def _block_of(block: Json, ids: set[str]) -> Json:
+    """A block as clients know it. Some upstreams send the input of a tool as text, and some number the calls of each
+    tool anew: a call has an id that is not among `ids`, which gets it."""
+    if block.get("type") != "tool_use":
+        return block
+    identity, given = text_of(block.get("id")), block.get("input")
+    identity = f"toolu_{uuid7().hex}" if not identity or identity in ids else identity
+    ids.add(identity)
+    return {**block, "id": identity, "input": given if isinstance(given, dict) else input_of(given)}
+
+
 def passed_message(answer: Mapping[str, Any], *, id: str, model: str) -> Json:
     """A whole message, with what the gateway owns in it. Raises MalformedReply without content."""
     require_objects(answer, "content")
-    return {**answer, "id": id, "model": model}
+    ids: set[str] = set()
+    return {**answer, "id": id, "model": model, "content": [_block_of(block, ids) for block in answer["content"]]}
 
 
 def passed_output_bytes(message: Mapping[str, Any]) -> int:

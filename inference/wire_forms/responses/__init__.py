@@ -38,6 +38,7 @@ class ResponsesForm(WireForm):
     count_path, nothing_below = "responses/input_tokens", KEPT_NOWHERE
     is_asked_by_websocket = True
     tells_rate_limits = True
+    has_old_calls = False
 
     def call(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:
         return call_of(body)

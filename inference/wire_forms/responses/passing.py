@@ -34,7 +34,7 @@ class PassedResponse(PassedStream):
         self._items: dict[int, Json] = {}  # by their index: as they were added, then as they were done
         self._deltas: dict[int, list[tuple[str, str]]] = {}  # of the items that are open: the kinds and texts
 
-    def change(self, delta: Delta) -> bool:
+    def change(self, delta: Delta, sent: list[Delta]) -> bool:
         """See PassedStream."""
         event = delta.chunk
         kind, index = event["type"], event.get("output_index")

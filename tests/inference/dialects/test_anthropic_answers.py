@@ -364,7 +364,6 @@ def test_deltas_of_no_known_block_or_kind_say_nothing() -> None:
     delta = {"type": "content_block_delta", "index": 7}
     strays: list[Json] = [
         {**delta, "delta": {"type": "input_json_delta", "partial_json": "{}"}},
-        {**delta, "delta": {"type": "thinking_delta", "thinking": "x"}},
         {**delta, "delta": {"type": "brand_new"}},
         {**delta, "delta": {"type": "text_delta", "text": 7}},
         {"type": "content_block_stop", "index": 7},
