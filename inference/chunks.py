@@ -281,7 +281,7 @@ class ChunkNormaliser(Normaliser):
         elif delta.beside is not None:
             self.text_bytes += message_bytes(delta.beside)
             self.has_output = self.has_output or _is_output(delta.beside)
-            state.has_function_call = state.has_function_call or bool(delta.beside.get("function_call"))
+            state.has_function_call = state.has_function_call or old_call(delta.beside) is not None
         return True
 
     def _take_old_call(self, delta: Delta, called: Json, state: Choice, sent: list[Delta]) -> None:

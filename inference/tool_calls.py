@@ -138,9 +138,12 @@ def called_in(fragment: Mapping[str, Any], kind: str) -> Json:
 
 
 def old_call(message: Mapping[str, Any]) -> Json | None:
-    """The call in a message or a delta that calls a function the old way (`function_call`), as one of `tool_calls`."""
-    called = object_of(message.get("function_call"))
-    return {"index": OLD, "function": called} if called else None
+    """Returns the call of a message or a delta that calls a function the old way (`function_call`), as a tool call.
+
+    Snowflake sends one whose members are all empty with each text: it is none.
+    """
+    called = object_of(message.get(OLD))
+    return {"index": OLD, "function": called} if any(called.values()) else None
 
 
 def _name_and_piece(fragment: Mapping[str, Any], kind: str) -> tuple[str, str]:

@@ -410,6 +410,15 @@ OLD_CALLS: dict[str, tuple[bytes, Answer]] = {
         whole_said("function_call", content=None, function_call={"name": "f", "arguments": '{"p":1}'}),
         OLD_CALL,
     ),
+    # Snowflake's placeholder
+    "empty-old-call": (
+        streamed(chunk({"content": "a", "function_call": {"name": "", "arguments": ""}}), chunk({}, "stop"), COUNTED),
+        Answer("a", finish="stop"),
+    ),
+    "whole-empty-old-call": (
+        whole_said(content="a", function_call={"name": "", "arguments": {}}),
+        Answer("a", finish="stop"),
+    ),
     "old-call-with-the-new-one": (
         streamed(chunk({"tool_calls": [CALL_F], "function_call": {"name": "f", "arguments": '{"p":1}'}}), *CALLED),
         ONE,

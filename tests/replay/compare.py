@@ -10,7 +10,7 @@ from typing import Any
 from tests.replay.asking import Asked
 from tests.replay.client import Answer
 from tests.replay.recordings import Json
-from tests.replay.said import Said
+from tests.replay.said import Said, with_old_call
 from tests.replay.truth import Truth
 
 # Set by the gateway; fillers of a provider's wire, which say nothing; an error behind the finish, which ends nothing.
@@ -45,7 +45,7 @@ def in_own_form(asked: Asked, truth: Truth, answer: Answer) -> Iterator[str]:
 
 def in_form(form: str, truth: Truth, answer: Answer) -> Iterator[str]:
     """Where an answer differs from what this other form can say."""
-    expected, got = _plain(truth.choices[0]), _plain(answer.choices[0])
+    expected, got = _plain(with_old_call(truth.choices[0])), _plain(answer.choices[0])
     if form == "messages":
         # A refusal is text there, and ends as one; a tool's input is an object.
         expected["text"] += expected["refusal"]

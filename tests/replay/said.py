@@ -8,7 +8,7 @@ Identifiers come once.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Json = dict[str, Any]
@@ -134,6 +134,14 @@ def _of_message(message: Mapping[str, Any]) -> Said:
         said.signed += _proof(block)
     said.more = {name: value for name, value in message.items() if name not in SPOKEN and value not in (None, "", [])}
     return said
+
+
+def with_old_call(said: Said) -> Said:
+    """Returns what a form without `function_call` makes of a message with one: a tool call, whose id is its own."""
+    old = said.more.get("function_call") or {}
+    if said.calls or not old.get("name"):
+        return said
+    return replace(said, calls=[ToolCall("", old["name"], _parsed(old.get("arguments")))])
 
 
 def _place(cited: Mapping[str, Any]) -> str:

@@ -95,11 +95,15 @@ def _in_place(answer: Json) -> tuple[int, str]:
 
 
 def _words(body: str) -> str:
-    """The message of an error, wherever it stands."""
+    """The message of an error, wherever it stands. OpenRouter's own says less than that of the provider behind it."""
     try:
         found = json.loads(body)
     except ValueError:
         return body
+    error = found.get("error") if isinstance(found, dict) else None
+    behind = (error.get("metadata") or {}).get("raw") if isinstance(error, dict) else None
+    if isinstance(behind, str):
+        return _words(behind)
     for name in ("error", "message", "detail", "msg"):
         while isinstance(found, dict) and name in found:
             found = found[name]
