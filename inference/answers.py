@@ -82,7 +82,7 @@ def _chat_choice(choice: Mapping[str, Any], position: int, has_old_calls: bool) 
         "finish_reason": after_calls(
             finish_reason(choice.get("finish_reason")) or "stop",
             tool_calls,
-            has_function_call=old_call(message) is not None,
+            has_function_call=bool(message.get("function_call") and old_call(message)),
         ),
     }
 
