@@ -190,7 +190,7 @@ def _records(account_id: UUID, period: Period) -> Iterator[Generation]:
 
 def _read(block: QuerySet[Generation]) -> Iterator[Generation]:
     """Reads the rows of a block at once, and makes records of them one by one: between two a turn may end."""
-    made = iter(ModelIterable(block))
+    made: Iterator[Generation] = iter(ModelIterable(block))
     first = next(made, None)
     release("default")
     if first is not None:
