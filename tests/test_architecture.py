@@ -27,7 +27,9 @@ PACKAGES = (
 WITH_ROOMS = ("gateway", "catalogue", "billing")
 OF_DJANGO = ("management", "migrations", "templatetags")
 LONGEST_MODULE = 420
-LINES_OF_CODE = 27_750  # `make size` prints them by app; the last 180 suspend accounts
+LINES_OF_CODE = (
+    27_770  # `make size` prints them by app; the last 180 suspend accounts, 10 make statements in half the time
+)
 
 
 def test_every_setting_is_documented() -> None:
