@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import jsonschema
 import requests
 
+from gateway.errors import OWN_CODES
 from reference.openapi import document, followed
 
 PREFIX = re.compile(r"/(?:api/)?v1(?=/)")
@@ -51,6 +52,15 @@ def check(response: requests.Response) -> None:
     assert media_type in content, f"{method} {path} answered {media_type}"
     if media_type == "application/json":
         _conforms(response.json(), json.dumps(_closed(content[media_type]["schema"])))
+        own = codes(described)
+        if own:
+            code = response.json()["error"]["code"]
+            assert code in own or code not in OWN_CODES, f"{method} {path}: {status} with the code {code}"
+
+
+def codes(answer: Json) -> set[str]:
+    """The codes that the description of an error's answer lists."""
+    return set(re.findall(r"^- `(\w+)`: ", answer["description"], re.MULTILINE))
 
 
 def events_conform(events: list[Json], component: str) -> None:

@@ -15,6 +15,8 @@ from typing import NamedTuple, Self
 from uuid import UUID
 
 import orjson
+from django.db.models import QuerySet
+from django.db.models.query import ModelIterable
 
 from accounts.models import Account
 from catalogue.pricing import MEASURED
@@ -27,7 +29,7 @@ from gateway.server.turns import take_turns
 from ..models import Generation, LedgerEntry, Wallet
 from .keyset import newer_than
 
-BLOCK_ROWS = 20  # read at once: some milliseconds of a worker's time, which no turn divides
+BLOCK_ROWS = 200  # read at once: some milliseconds of a worker's time, which no turn divides
 BLOCK_CHARACTERS = 64 * 1024
 # What makes a spreadsheet take a text for a formula, the full-width forms of East Asian input included: at its
 # beginning, and after what separates cells in other countries' settings. The spreadsheet drops quotes around it.
@@ -177,10 +179,23 @@ def _records(account_id: UUID, period: Period) -> Iterator[Generation]:
     records = Generation.objects.filter(account_id=account_id, created_at__lte=period.until)
     records = records.order_by("created_at", "id").select_related("key", "ledger_entry", "terms")
     rest = records.filter(created_at__gte=period.since)
-    while block := list(rest[:BLOCK_ROWS]):
-        release("default")
-        yield from block
-        rest = newer_than(records, (block[-1].created_at, block[-1].pk))
+    while True:
+        last = None
+        for last in _read(rest[:BLOCK_ROWS]):
+            yield last
+        if last is None:
+            return
+        rest = newer_than(records, (last.created_at, last.pk))
+
+
+def _read(block: QuerySet[Generation]) -> Iterator[Generation]:
+    """Reads the rows of a block at once, and makes records of them one by one: between two a turn may end."""
+    made: Iterator[Generation] = iter(ModelIterable(block))
+    first = next(made, None)
+    release("default")
+    if first is not None:
+        yield first
+        yield from made
 
 
 def _add_credits(booked: Booked, account_id: UUID, period: Period, newest_seq: int) -> LedgerEntry | None:

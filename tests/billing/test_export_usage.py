@@ -12,6 +12,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models import Sum
+from django.db.models.signals import post_init
 from pytest_django import DjangoAssertNumQueries
 
 from accounts import keys
@@ -379,6 +380,24 @@ def test_blocks_neither_repeat_nor_skip(acme: Account, monkeypatch: pytest.Monke
     lines = list(statement.lines(acme, Period.between("2000-01-01", "2999-12-31"), statement.Totals()))[:-1]
     expected = [record.public_id for record in Generation.objects.order_by("created_at", "id")]
     assert [line["generation_id"] for line in lines] == expected
+
+
+def test_the_records_of_a_block_are_made_one_by_one(acme: Account) -> None:
+    """To make them takes longer than to read their rows, and a turn ends between two of them."""
+    store(Holder.of(acme, "bulk").key, seconds(40))
+    made: list[object] = []
+    lines = statement.lines(acme, Period.between("2000-01-01", "2999-12-31"), statement.Totals())
+
+    def noted(instance: object, **_signal: object) -> None:
+        made.append(instance)
+
+    post_init.connect(noted, sender=Generation)
+    try:
+        next(lines)
+        assert len(made) == 1
+    finally:
+        post_init.disconnect(noted, sender=Generation)
+    assert sum(1 for _ in lines) == 40
 
 
 @pytest.mark.campaign

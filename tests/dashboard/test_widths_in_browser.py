@@ -87,7 +87,7 @@ def test_no_page_is_wider_than_its_window_and_the_bars_menus_neither(chromium: B
 def test_pages_fit_a_window_whose_letters_are_enlarged_and_links_a_finger(
     chromium: Browser, customer: Customer
 ) -> None:
-    for slug in ("echo", "sim/test/echo/DEFRA", "chunks"):
+    for slug in ("echo", "sim/test/echo/DEFRA", "chunks", "footprint", "unknown-energy"):
         answer(customer, slug)
     customer.another_key(LONG_NAME, "--rpm", "60", "--tpm", "100000")
     paths = ("/", "/keys", "/members", "/carbon", "/usage", "/usage/records", "/aliases", "/credit")

@@ -5,8 +5,11 @@ import java.net.http.HttpResponse.BodyHandlers;
 import java.util.*;
 import java.util.stream.Stream;
 import org.openapitools.client.ApiClient;
+import org.openapitools.client.ApiException;
+import org.openapitools.client.api.CatalogueApi;
 import org.openapitools.client.api.InferenceApi;
 import org.openapitools.client.model.*;
+import org.openapitools.client.model.Error;
 
 /** Asks a gateway through the Java client of the OpenAPI Generator, and prints what it read as JSON. */
 public class Read {
@@ -56,7 +59,31 @@ public class Read {
             "total", completion.getUsage().getTotalTokens(),
             "streamed", streamed.toString(),
             "usages", usages));
+        ErrorObject chat = json.readValue(
+            refusal(() -> api.createChatCompletion(chat(false).model("alias/none"))), Error.class).getError();
+        MessageErrorObject message = json.readValue(
+            refusal(() -> api.createMessage(message("echo", false).model("alias/none"))), MessageError.class).getError();
+        ErrorObject model = json.readValue(
+            refusal(() -> new CatalogueApi(client).readModel("none/none/none", null)), ModelsError.class).getError();
+        output.put("refused", List.of(
+            Arrays.asList(chat.getCode(), chat.getParam(), chat.getType()),
+            Arrays.asList(message.getCode(), message.getParam(), message.getType()),
+            Arrays.asList(model.getCode(), model.getParam(), model.getType())));
         System.out.println(json.writeValueAsString(output));
+    }
+
+    interface Ask {
+        void ask() throws ApiException;
+    }
+
+    /** The body of the error that is answered. */
+    static String refusal(Ask ask) {
+        try {
+            ask.ask();
+        } catch (ApiException exception) {
+            return exception.getResponseBody();
+        }
+        throw new IllegalStateException("nothing was refused");
     }
 
     static MessagesRequest message(String model, boolean stream) {

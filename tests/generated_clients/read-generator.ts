@@ -1,12 +1,15 @@
 /** Asks a gateway through the typescript-fetch client of the OpenAPI Generator, and prints what it read as JSON. */
 import {
-  ChatCompletionChunkFromJSON, ChatCompletionRequest, ChatMessageRoleEnum, Configuration, ContentBlockDeltaFromJSON,
-  ContentBlockStartFromJSON, ContentBlockStopFromJSON, InferenceApi, MessageDeltaFromJSON, MessageStartFromJSON,
-  MessageStopFromJSON, MessagesRequest, MessagesRequestMessagesInnerRoleEnum, PingFromJSON,
+  CatalogueApi, ChatCompletionChunkFromJSON, ChatCompletionRequest, ChatMessageRoleEnum, Configuration,
+  ContentBlockDeltaFromJSON, ContentBlockStartFromJSON, ContentBlockStopFromJSON, ErrorObject, InferenceApi,
+  MessageDeltaFromJSON, MessageErrorFromJSON, MessageErrorObject, MessageStartFromJSON, MessageStopFromJSON,
+  MessagesRequest, MessagesRequestMessagesInnerRoleEnum, ModelErrorFromJSON, ModelsErrorFromJSON, PingFromJSON,
+  ResponseError,
 } from "./client/index";
 import { baseUrl, dataOf, key, names } from "./events";
 
-const api = new InferenceApi(new Configuration({ basePath: baseUrl, accessToken: key }));
+const configuration = new Configuration({ basePath: baseUrl, accessToken: key });
+const [api, catalogue] = [new InferenceApi(configuration), new CatalogueApi(configuration)];
 
 function message(name: string, stream: boolean): MessagesRequest {
   const role = MessagesRequestMessagesInnerRoleEnum.User;
@@ -15,8 +18,8 @@ function message(name: string, stream: boolean): MessagesRequest {
   return name === "echo" ? request : { ...request, tools: [{ name: "weather", inputSchema: { type: "object" } }] };
 }
 
-function chat(stream: boolean): ChatCompletionRequest {
-  return { model: "sim/test/echo", messages: [{ role: ChatMessageRoleEnum.User, content: "hello there" }], stream };
+function chat(stream: boolean, model = "sim/test/echo"): ChatCompletionRequest {
+  return { model, messages: [{ role: ChatMessageRoleEnum.User, content: "hello there" }], stream };
 }
 
 /** The generated union has the members of all its types at once, so each event is read by the type that it names. */
@@ -38,6 +41,17 @@ function read(data: string): [string, string] {
     case "ping": return [PingFromJSON(json).type, ""];
     default: return [`unknown ${json.type}`, ""];
   }
+}
+
+/** What an error says: its code, the field at fault, and its family. */
+async function refused(ask: Promise<unknown>, read: (json: any) => { error: ErrorObject | MessageErrorObject }) {
+  try {
+    await ask;
+  } catch (exception) {
+    const { error } = read(await (exception as ResponseError).response.json());
+    return [error.code, error.param, error.type];
+  }
+  return [];
 }
 
 async function main() {
@@ -71,6 +85,13 @@ async function main() {
       streamed: chunks.flatMap((chunk) => chunk.choices.map(({ delta }) => (delta as any).content ?? "")).join(""),
       usages: chunks.flatMap((chunk) => (chunk.usage ? [chunk.usage.totalTokens] : [])),
     },
+    refused: [
+      await refused(api.createChatCompletion({ chatCompletionRequest: chat(false, "alias/none") }), ModelErrorFromJSON),
+      await refused(
+        api.createMessage({ messagesRequest: { ...message("echo", false), model: "alias/none" } }), MessageErrorFromJSON,
+      ),
+      await refused(catalogue.readModel({ modelId: "none/none/none" }), ModelsErrorFromJSON),
+    ],
   };
   console.log(JSON.stringify(output));
 }

@@ -17,8 +17,8 @@ function message(name: string, stream: boolean): Schemas["MessagesRequest"] {
   return name === "echo" ? request : { ...request, tools: [{ name: "weather", input_schema: { type: "object" } }] };
 }
 
-function chat(stream: boolean): Schemas["ChatCompletionRequest"] {
-  return { model: "sim/test/echo", messages: [{ role: "user", content: "hello there" }], stream };
+function chat(stream: boolean, model = "sim/test/echo"): Schemas["ChatCompletionRequest"] {
+  return { model, messages: [{ role: "user", content: "hello there" }], stream };
 }
 
 async function answer(name: string): Promise<Schemas["Message"]> {
@@ -36,6 +36,12 @@ function read(event: Known): [string, string] {
     }
     default: return [event.type, ""];
   }
+}
+
+/** What an error says: its code, the field at fault, and its family. */
+function said(refusal: Schemas["Error" | "MessageError" | "ModelsError"] | undefined) {
+  const { code, param, type } = refusal!.error;
+  return [code, param, type];
 }
 
 async function main() {
@@ -57,6 +63,9 @@ async function main() {
   const { data: stream } = await client.POST("/chat/completions", { body: chat(true), parseAs: "stream" });
   const chunks: Schemas["ChatCompletionChunk"][] = [];
   for await (const each of dataOf(stream!)) chunks.push(JSON.parse(each));
+  const ofChat = await client.POST("/chat/completions", { body: chat(false, "alias/none") });
+  const ofMessages = await client.POST("/messages", { body: { ...message("echo", false), model: "alias/none" } });
+  const ofModels = await client.GET("/models/{model_id}", { params: { path: { model_id: "none/none/none" } } });
   const output = {
     text: first.text,
     tokens: whole.usage.output_tokens,
@@ -70,6 +79,7 @@ async function main() {
       streamed: chunks.flatMap((chunk) => chunk.choices.map(({ delta }) => delta.content ?? "")).join(""),
       usages: chunks.flatMap((chunk) => (chunk.usage ? [chunk.usage.total_tokens] : [])),
     },
+    refused: [said(ofChat.error), said(ofMessages.error), said(ofModels.error)],
   };
   console.log(JSON.stringify(output));
 }

@@ -2,11 +2,12 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from openapi_client import (
     ApiClient,
+    CatalogueApi,
     ChatCompletionChunk,
     ChatCompletionRequest,
     ChatMessage,
@@ -18,6 +19,7 @@ from openapi_client import (
     MessagesRequestToolsInner,
     TextDelta,
 )
+from openapi_client.exceptions import ApiException
 
 base_url, key = sys.argv[1:]
 api = InferenceApi(ApiClient(Configuration(host=base_url, access_token=key)))
@@ -50,14 +52,24 @@ def read_events(model: str) -> tuple[list[str], str]:
     return names, text
 
 
-def chat(*, stream: bool) -> ChatCompletionRequest:
+def chat(model: str = "sim/test/echo", *, stream: bool = False) -> ChatCompletionRequest:
     hello = ChatMessage(role="user", content="hello there")
-    return ChatCompletionRequest(model="sim/test/echo", messages=[hello], stream=stream)
+    return ChatCompletionRequest(model=model, messages=[hello], stream=stream)
+
+
+def refused(ask: Callable[[], Any]) -> list[str | None]:
+    """Returns what an error says: its code, the field at fault, and its family."""
+    try:
+        ask()
+    except ApiException as exception:
+        error = exception.data.error
+        return [error.code, error.param, error.type]
+    return []
 
 
 whole = api.create_message(message("simanthropic/claude/echo"))
 called = api.create_message(message("simanthropic/claude/reasoning-tools"))
-completion = api.create_chat_completion(chat(stream=False))
+completion = api.create_chat_completion(chat())
 stream = api.create_chat_completion_without_preload_content(chat(stream=True))
 chunks = [*map(ChatCompletionChunk.from_json, events(stream))]
 streams = {name: read_events(f"simanthropic/claude/{name}") for name in ("echo", "reasoning-tools")}
@@ -74,5 +86,10 @@ output = {
         "streamed": "".join(choice.delta.get("content", "") for chunk in chunks for choice in chunk.choices),
         "usages": [chunk.usage.total_tokens for chunk in chunks if chunk.usage],
     },
+    "refused": [
+        refused(lambda: api.create_chat_completion(chat("alias/none"))),
+        refused(lambda: api.create_message(message("alias/none"))),
+        refused(lambda: CatalogueApi(api.api_client).read_model("none/none/none")),
+    ],
 }
 sys.stdout.write(json.dumps(output))

@@ -131,6 +131,13 @@ def in_words_of_the_api(names: list[str]) -> list[str]:
     return [word for word, _ in itertools.groupby(words)]
 
 
+REFUSED = [
+    ["alias_not_found", "model", "not_found"],
+    ["alias_not_found", "model", "not_found_error"],
+    ["not_found", "model", "not_found"],
+]
+
+
 @pytest.mark.parametrize("client", [python, java, typescript_fetch, openapi_fetch])
 def test_a_generated_client_reads_whole_and_streamed_answers(
     account: Customer, tmp_path: Path, client: Callable[..., str]
@@ -142,3 +149,4 @@ def test_a_generated_client_reads_whole_and_streamed_answers(
     assert read["streamed"] == "hello there"
     assert {name: in_words_of_the_api(events) for name, events in read["events"].items()} == EVENTS
     assert read["chat"] == {"text": "hello there", "total": 4, "streamed": "hello there", "usages": [4]}
+    assert read["refused"] == REFUSED
