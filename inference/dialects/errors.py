@@ -13,8 +13,8 @@ from . import odd_json
 
 # The request is refused for what it says. Another provider, or another try, would not mend it.
 REFUSED = frozenset({400, 413, 422})
-# These messages carry fragments of the key, and a customer would take "your balance" for the one at the gateway.
-WITHOUT_WORDS = frozenset({401, 402, 403})
+# Its message may carry a fragment of the operator's key. (401 and 402 are trouble, which has no words at all.)
+FORBIDDEN = 403
 RATE_LIMITED = 429
 CONTEXT_OVERFLOW = "context_length_exceeded"
 
@@ -216,7 +216,7 @@ def report_of(parsed: Any, *, status: int | None = None) -> ErrorReport:
         names = OVERFLOW_NAMES.intersection(filter(None, (code, _first(named, "type"))))
         if names or _OVERFLOW.search(words[:_MOST_WORDS]):
             status, code = status or 400, CONTEXT_OVERFLOW
-    if status in WITHOUT_WORDS or _QUOTA.search(words[:_MOST_WORDS]):
+    if status == FORBIDDEN or _QUOTA.search(words[:_MOST_WORDS]):
         words = ""
     return ErrorReport(words, status, code, _param(named, words))
 

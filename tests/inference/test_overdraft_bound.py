@@ -83,6 +83,12 @@ def at_once(customer: Customer, count: int, **fields: object) -> list[requests.R
         return list(pool.map(one, range(count)))
 
 
+def test_without_credit_not_even_what_is_free_is_served(one_worker: GatewayServer, open_account: OpenAccount) -> None:
+    customer = open_account(one_worker, credit=None)
+    assert ask(customer, "free").status_code == 402
+    assert debits(customer) == []
+
+
 @pytest.mark.parametrize("fields", [{}, {"stream": True}], ids=["whole", "streamed"])
 def test_sixty_at_once_on_a_balance_of_a_cent_overdraw_it_by_one(
     bounded: GatewayServer, open_account: OpenAccount, fields: dict[str, object]

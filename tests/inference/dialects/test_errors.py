@@ -236,6 +236,12 @@ def test_what_is_no_trouble_of_the_operators_is_none(status: int, body: Any) -> 
     assert (report.trouble, report.status) == (None, status)
 
 
+def test_the_words_of_a_403_are_not_told() -> None:
+    """They may carry a fragment of the operator's key."""
+    report = report_of({"error": {"message": "The key sk-live-1 may not use this model."}}, status=403)
+    assert (report.words, report.status, report.trouble) == ("", 403, None)
+
+
 def test_the_words_of_a_quota_that_passes_are_not_told() -> None:
     """They say "your plan and billing", which a customer would take for its own."""
     assert report_of({"error": {"message": "You exceeded your current quota."}}, status=429).words == ""
