@@ -229,6 +229,23 @@ def test_a_drain_that_cannot_settle_spools(server: GatewayServer, customer: Cust
         assert (record.ending, record.completion_tokens <= streamed.most_tokens) == ("worker_stopped", True)
 
 
+@pytest.mark.only_postgres
+def test_what_a_worker_still_settles_when_it_ends_goes_to_the_spool(
+    start_gateway: StartGateway, open_account: OpenAccount, clients: StreamClients, simulator: Simulator
+) -> None:
+    """Its statement waits for a lock, for up to five seconds, and the worker for two."""
+    server = start_gateway(catalogue=catalogue(simulator), GATEWAY_DRAIN_TIMEOUT="1")
+    customer = open_account(server)
+    with locked(server, customer):
+        (held,) = clients.open(customer, "stall")
+        with stopping(server):
+            streamed = held.result()
+        assert len(waiting(server)) == 1
+    server.start()
+    assert eventually(lambda: len(bills.debits(customer)) == 1, within=REPLAYED_WITHIN)
+    assert bills.record_of(server, streamed.id).ending == "worker_stopped"
+
+
 def test_a_long_drain_keeps_the_checkpoints_of_open_streams_fresh(
     start_gateway: StartGateway, open_account: OpenAccount, clients: StreamClients, simulator: Simulator
 ) -> None:
