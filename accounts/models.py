@@ -116,9 +116,16 @@ class Account(models.Model):
             raise ValidationError({"name": "Printable characters only."})
         if _is_uuid(self.name):
             raise ValidationError({"name": "Looks like an account's id."})
-        look_alikes = Account.objects.filter(name__iexact=self.name).exclude(pk=self.pk)
-        if look_alikes.exclude(name=self.name).exists():  # of an equal one the constraint speaks
+        if self._has_look_alike():
             raise ValidationError({"name": self.unique_error_message(Account, ("name",))})
+
+
+    def _has_look_alike(self) -> bool:
+        """Whether another account's name differs in its case alone. Of an equal name, the constraint speaks."""
+        # Databases fold by their locale: SQLite, and PostgreSQL's "C", the letters of ASCII alone.
+        others = Account.objects.exclude(pk=self.pk).exclude(name=self.name).order_by()
+        folded = self.name.casefold()
+        return any(name.casefold() == folded for name in others.values_list("name", flat=True))
 
 
 def _is_uuid(text: str) -> bool:

@@ -101,6 +101,12 @@ def test_nor_do_two_accounts_differ_by_the_encoding_of_an_accent() -> None:
     assert Account.objects.named("Zoe\u0308") == Account.objects.named("Zo\u00eb")
 
 
+def test_nor_by_the_case_of_an_accent() -> None:
+    open_account("ZO\u00cb")
+    with pytest.raises(ValidationError, match="already exists"):
+        open_account("zo\u00eb")
+
+
 def test_accounts_that_looked_alike_before_can_still_be_changed() -> None:
     old = new_account("Sample data")
     other = new_account("other")
