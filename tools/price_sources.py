@@ -47,19 +47,27 @@ NAMES: Mapping[str, Mapping[str, Names]] = {
     "models.dev": {
         "anthropic": Names("anthropic", ("anthropic/{model}",)),
         "berget": Names("berget", ("berget/{model}",)),
+        "cerebras": Names("cerebras", ("cerebras/{model}",)),
+        "cohere": Names("cohere", ("cohere/{model}",)),
         "deepinfra": Names("deepinfra", ("deepinfra/{model}",)),
+        "deepseek": Names("deepseek", ("deepseek/{model}",)),
         "evroc": Names("evroc", ("evroc/{model}",)),
         "fireworks": Names("fireworks-ai", ("fireworks-ai/{model}",)),
+        "gemini": Names("google", ("google/{model}",)),
         "google-vertex": Names("google-vertex", ("google-vertex/{short}",)),
         "groq": Names("groq", ("groq/{model}",)),
         "infomaniak": Names("infomaniak", ("infomaniak/{model}",)),
+        "minimax": Names("minimax", ("minimax/{model}",)),
         "mistral": Names("mistral", ("mistral/{model}",)),
+        "moonshot": Names("moonshotai", ("moonshotai/{model}",)),
         "nebius": Names("nebius", ("nebius/{model}",)),
         "openai": Names("openai", ("openai/{model}",)),
         "ovhcloud": Names("ovhcloud", ("ovhcloud/{model}",)),
         "scaleway": Names("scaleway", ("scaleway/{model}",)),
         "stackit": Names("stackit", ("stackit/{model}",)),
         "together": Names("togetherai", ("togetherai/{model}",)),
+        "xai": Names("xai", ("xai/{model}",)),
+        "zai": Names("zai", ("zai/{model}",)),
     },
     "litellm": {
         "anthropic": Names("anthropic", ("{model}",)),
@@ -72,26 +80,43 @@ NAMES: Mapping[str, Mapping[str, Names]] = {
             ),
         ),
         "azure-openai": Names("azure", ("azure/{zone}/{model}", "azure/{model}")),
+        "cerebras": Names("cerebras", ("cerebras/{model}",)),
+        "cohere": Names("cohere", ("{model}", "cohere/{model}")),
         "deepinfra": Names("deepinfra", ("deepinfra/{model}",)),
+        "deepseek": Names("deepseek", ("deepseek/{model}",)),
         "fireworks": Names("fireworks_ai", ("fireworks_ai/{model}",)),
+        "gemini": Names("gemini", ("gemini/{model}",)),
         "google-vertex": Names("vertex_ai-language-models", ("vertex_ai/{short}",)),
         "groq": Names("groq", ("groq/{model}",)),
+        "minimax": Names("minimax", ("minimax/{model}",)),
         "mistral": Names("mistral", ("mistral/{model}",)),
+        "moonshot": Names("moonshot", ("moonshot/{model}",)),
         "nebius": Names("nebius", ("nebius/{model}",)),
         "openai": Names("openai", ("{model}",)),
         "ovhcloud": Names("ovhcloud", ("ovhcloud/{model}",)),
+        "sambanova": Names("sambanova", ("sambanova/{model}",)),
         "scaleway": Names("scaleway", ("scaleway/{creator}/{model}", "scaleway/{model}")),
         "together": Names("together_ai", ("together_ai/{model}",)),
+        "xai": Names("xai", ("xai/{model}",)),
+        "zai": Names("zai", ("zai/{model}",)),
     },
     "genai-prices": {
         "anthropic": Names("anthropic", ("anthropic/{model}",)),
+        "cerebras": Names("cerebras", ("cerebras/{model}",)),
+        "cohere": Names("cohere", ("cohere/{model}",)),
+        "deepseek": Names("deepseek", ("deepseek/{model}",)),
         "fireworks": Names("fireworks", ("fireworks/{model}",)),
+        "gemini": Names("google", ("google/{model}",)),
         "google-vertex": Names("google", ("google/{short}",)),
         "groq": Names("groq", ("groq/{model}",)),
+        "minimax": Names("minimax", ("minimax/{model}",)),
         "mistral": Names("mistral", ("mistral/{model}",)),
+        "moonshot": Names("moonshotai", ("moonshotai/{model}",)),
         "openai": Names("openai", ("openai/{model}",)),
         "ovhcloud": Names("ovhcloud", ("ovhcloud/{model}",)),
         "together": Names("together", ("together/{model}",)),
+        "xai": Names("x-ai", ("x-ai/{model}",)),
+        "zai": Names("zai", ("zai/{model}",)),
     },
 }
 
@@ -254,7 +279,8 @@ _LITELLM_TIER = re.compile(r"(.+)_above_(\d+)k_tokens")
 def _litellm(document: Any, today: date) -> PriceList:
     """litellm's model_prices_and_context_window.json: models by key, US dollars per token.
 
-    `max_input_tokens` is not the context: of OpenAI's models it is the context less the longest output.
+    `max_input_tokens` is not the context: of OpenAI's models it is the context less the longest output. An output as
+    long as that is the same number written twice.
     """
 
     def listed(name: str, entry: Mapping[str, Any]) -> Listed:
@@ -267,11 +293,12 @@ def _litellm(document: Any, today: date) -> PriceList:
                 prices = tiers.setdefault(int(tier[2]) * 1000, {}) if tier else base
                 prices[ours] = _price(value, 1_000_000)
         retires_on = entry.get("deprecation_date")
+        longest = entry.get("max_output_tokens")
         return Listed(
             name,
             base,
             _whole_tiers(base, tiers),
-            max_output_tokens=_limit(entry.get("max_output_tokens")),
+            max_output_tokens=None if longest == entry.get("max_input_tokens") else _limit(longest),
             retires_on=date.fromisoformat(retires_on) if retires_on else None,
         )
 

@@ -186,6 +186,8 @@ def test_litellm_states_dollars_per_token_batches_and_the_last_day(ours: Path) -
     ):
         assert line in printed.splitlines()
     assert "922000" not in printed  # the longest prompt is not the context
+    twice = LITELLM | {"gpt-5.4": LITELLM["gpt-5.4"] | {"max_output_tokens": 922000}}
+    assert "922000" not in _import("litellm", twice, ours)  # nor is it the longest output
     assert "scaleway/zai/glm-5.2: no scaleway/zai/glm-5.2, scaleway/glm-5.2" in printed
 
 
