@@ -14,6 +14,7 @@ import pytest
 
 from catalogue import loader
 from catalogue.loader.files import read as read_file
+from catalogue.loader.release import released_on
 from catalogue.models import EnergyEstimate, Provider
 from catalogue.pricing import Usage, cost_of, rates_between
 from catalogue.routing import routes as routing
@@ -289,6 +290,12 @@ def test_each_provider_and_each_table_has_its_source() -> None:
     for table in tables:
         assert table["source"]
         assert date.fromisoformat(table["as_of"]) <= TODAY
+
+
+def test_it_is_as_old_as_its_newest_file() -> None:
+    assert released_on() == max(
+        date.fromisoformat(read(path)["as_of"]) for path in loader.SHIPPED if "as_of" in read(path)
+    )
 
 
 def test_a_models_file_holds_the_offers_of_the_provider_it_is_named_after() -> None:
