@@ -285,6 +285,9 @@ def test_each_price_has_its_source_and_its_day_beside_it() -> None:
 
 def test_each_provider_and_each_table_has_its_source() -> None:
     assert all(provider["source"] and provider["notes"] for provider in entries("providers"))
+    kept = [provider["retention"] for provider in entries("providers") if "retention" in provider]
+    assert kept
+    assert all(fact["source"] and date.fromisoformat(fact["as_of"]) <= TODAY for fact in kept)
     tables = [document[name] for document in map(read, loader.SHIPPED) for name in TABLES if name in document]
     assert len(tables) == len(TABLES)
     for table in tables:
