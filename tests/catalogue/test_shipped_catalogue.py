@@ -174,10 +174,10 @@ def test_long_prompts_of_openai_cost_double_and_their_completions_half_as_much_a
 def test_long_prompts_cost_more_from_where_the_provider_says(shipped: Snapshot) -> None:
     """The first prompt that is dearer, in tokens, and how many times the prompt and the completion are then."""
     dearer = {
-        "anthropic/anthropic/claude-haiku-5.5/global": (100_001, 5, 5),
-        "gemini/google/gemini-3.1-pro-preview/global": (200_001, 2, Decimal("1.5")),
-        "minimax/minimax/minimax-m3/global": (512_001, 2, 2),
-        "xai/xai/grok-4.7/global": (200_000, 2, 2),
+        "anthropic/anthropic/claude-haiku-5.5/global": (100_001, Decimal(5), Decimal(5)),
+        "gemini/google/gemini-3.1-pro-preview/global": (200_001, Decimal(2), Decimal("1.5")),
+        "minimax/minimax/minimax-m3/global": (512_001, Decimal(2), Decimal(2)),
+        "xai/xai/grok-4.7/global": (200_000, Decimal(2), Decimal(2)),
     }
     prices = {route.id: route.price for route in routes_of(shipped)}
     for route_id, (first, prompt, completion) in dearer.items():
