@@ -84,6 +84,13 @@ bench-gate: venv-dev var/secret_key ## Fail where a request takes more instructi
 failover-bench: venv-dev var/secret_key ## FailoverBench's 16 scenarios against a gateway, a minute and a half
 	@$(VENV) -m bench.failover
 
+# The newest list that a package index has is in litellm's wheel.
+.PHONY: catalogue-check
+catalogue-check: venv-run var/secret_key ## Tell what of the shipped catalogue is dead or sold below cost, and what is new (LIST=list or wheel of litellm's)
+	@test -n "$(LIST)" || { rm -rf var/prices && \
+		$(VENV) -m pip download --quiet --disable-pip-version-check --no-deps --dest var/prices litellm; }
+	@$(VENV) manage.py import_prices litellm $(or $(LIST),var/prices/litellm-*.whl) --check
+
 .PHONY: size
 size: venv-dev var/secret_key ## Print the lines of code by app, and the rooms and modules that a completion runs through
 	@$(VENV) -m bench.size

@@ -1,8 +1,10 @@
 """Catalogue files brought up to a public list of prices, as text for somebody to read before it is written."""
 
+import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from difflib import unified_diff
 from io import StringIO
@@ -12,10 +14,12 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
+from catalogue.loader import SHIPPED
+from catalogue.loader.files import read
 from catalogue.models import PRICES
 from catalogue.routing.routes import GLOBAL
 
-from .price_sources import CURRENCY, NAMES, Find, Listed, Prices
+from .price_sources import CURRENCY, NAMES, Listed, PriceList, Prices, is_of_place, is_same_limit
 
 # The order of the files, in which a key that is new finds its place.
 _FACTS = (
@@ -31,6 +35,9 @@ _FACTS = (
 )
 _PRICING = ("currency", "above_prompt_tokens", *PRICES)
 
+NEW_SHOWN = 40  # names of new models a provider: the last ones, where lists put what came last
+SOON = timedelta(days=30)  # a model that retires within these is told with those that have
+_SNAPSHOT = re.compile(r"-\d{4}-?\d\d-?\d\d$")  # a name with a day, which stands beside the one without
 FARTHEST = 2  # a price that moves by more than this factor is as often a mistake of the list as news
 
 
@@ -42,6 +49,9 @@ class Review:
     held: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     not_listed: list[str] = field(default_factory=list)
+    dead: list[str] = field(default_factory=list)
+    dearer: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
 
     def diff(self) -> Iterator[str]:
         """Lines of one unified diff."""
@@ -68,10 +78,11 @@ class Import:
     """
 
     source: str
-    find: Find
+    prices: PriceList
     as_of: date
     jumps: bool = False
     review: Review = field(default_factory=Review)
+    _known: dict[str, set[str]] = field(default_factory=dict)  # by provider, what its offers are called in the list
 
     def file(self, path: Path) -> None:
         """Adds a catalogue file to the review."""
@@ -84,50 +95,81 @@ class Import:
         if new.getvalue() != old:
             self.review.texts[path] = (old, new.getvalue())
 
+    def tell_new(self) -> None:
+        """Adds what the list has, and the files do not, of the providers that the files have offers of."""
+        for provider, known in sorted(self._known.items()):
+            listed = NAMES[self.source][provider]
+            ours, of_places = map(re.compile, listed.patterns())
+            names = {
+                name.lower(): name
+                for name in self.prices.offered.get(listed.provider, ())
+                if ours.fullmatch(name) and not of_places.fullmatch(name) and not name.endswith("latest")
+            }
+            new = []
+            for key, name in names.items():
+                undated = _SNAPSHOT.sub("", key)
+                if not {key, undated} & known and (undated == key or undated not in names):
+                    new.append(name)
+            if new:
+                more = f"{len(new) - NEW_SHOWN} more, " if len(new) > NEW_SHOWN else ""
+                self.review.new.append(f"{provider}: {more}{', '.join(new[-NEW_SHOWN:])}")
+
     def _model(self, model: CommentedMap) -> None:
         offer = f"{model['provider']}/{model['id']}"
-        template = NAMES[self.source].get(model["provider"])
-        if template is None:
+        if model["provider"] not in NAMES[self.source]:
             self.review.not_listed.append(f"{offer}: the list does not have {model['provider']}")
             return
-        upstream_model = model.get("upstream_model", model["id"].split("/")[1])
-        regions = model.get("regions") or ()
-        by_region = "{upstream_region}" in template
+        known = self._known.setdefault(model["provider"], set())
         found: Listed | None = None
-        for route, priced, of_list in [
-            (offer, model, True),
-            *((f"{offer}/{region['locode']}", region, region["locode"] == GLOBAL) for region in regions),
-        ]:
-            if priced is model and by_region:
-                continue
-            name = template.format(
-                model=upstream_model,
-                short=upstream_model.rsplit("/", 1)[-1],
-                upstream_region=priced.get("upstream_region", ""),
-            )
-            listed = self.find(name)
-            if listed is None:
-                if by_region or priced is model:
-                    self.review.not_listed.append(f"{route}: no {name}")
-            elif by_region or of_list:
+        tried: list[str] = []
+        for priced in (model, *(model.get("regions") or ())):
+            route = offer if priced is model else f"{offer}/{priced['locode']}"
+            names = [*self._names(model, priced)]
+            listed = next(filter(None, map(self.prices.find, names)), None)
+            if listed is not None:
+                known.update((listed.name.lower(), *map(str.lower, names)))
                 found = found or listed
                 self._pricing(route, priced, listed)
-            elif "pricing" in priced:
-                self.review.remarks.append(f"{route}: has a price of its own, which the list price of {name} is not")
+            elif names and "pricing" in priced:
+                self.review.not_listed.append(f"{route}: no {', '.join(names)}")
+            elif "pricing" in priced and found is not None:
+                self.review.remarks.append(
+                    f"{route}: has a price of its own, which the list price of {found.name} is not"
+                )
+            tried += () if "pricing" in priced else names
         if found is not None:
             self._facts(offer, model, found)
+        elif tried:
+            self.review.not_listed.append(f"{offer}: no {', '.join(dict.fromkeys(tried))}")
+
+    def _names(self, model: CommentedMap, priced: CommentedMap) -> Iterator[str]:
+        """What the list may call the model, or its region where it states prices of places."""
+        upstream_model = model.get("upstream_model", model["id"].split("/")[1])
+        words = {
+            "model": upstream_model,
+            "short": upstream_model.rsplit("/", 1)[-1],
+            "creator": model["id"].split("/")[0],
+        }
+        place = {} if priced is model else {"upstream_region": priced.get("upstream_region"), "zone": _zone(priced)}
+        for template in NAMES[self.source][model["provider"]].models:
+            if is_of_place(template):
+                if all(place.get(name) for name in ("upstream_region", "zone") if f"{{{name}}}" in template):
+                    yield template.format(**words, **place)
+            elif priced is model or priced["locode"] == GLOBAL:
+                yield template.format(**words)
 
     def _facts(self, offer: str, model: CommentedMap, listed: Listed) -> None:
-        facts = {
-            "context_length": listed.context_length,
-            "max_output_tokens": listed.max_output_tokens,
-            "retires_on": listed.retires_on,
-        }
-        for name, value in facts.items():
-            if value is not None and model.get(name) != value:
-                _put(model, _FACTS, name, value)
+        limits = {"context_length": listed.context_length, "max_output_tokens": listed.max_output_tokens}
+        for name, limit in limits.items():
+            if limit is not None and not (name in model and is_same_limit(model[name], limit)):
+                _put(model, _FACTS, name, limit)
+        if listed.retires_on is not None and model.get("retires_on") != listed.retires_on:
+            _put(model, _FACTS, "retires_on", listed.retires_on)
+        last_day = model.get("retires_on")
+        if last_day is not None and last_day <= self.as_of + SOON:
+            self.review.dead.append(f"{offer}: retires on {last_day}")
         if listed.remark:
-            self.review.remarks.append(f"{offer}: {listed.name}: {listed.remark}")
+            self.review.dead.append(f"{offer}: {listed.name}: {listed.remark}")
 
     def _pricing(self, route: str, priced: CommentedMap, listed: Listed) -> None:
         pricing = priced.get("pricing")
@@ -162,6 +204,8 @@ class Import:
             before = None if current is None else Decimal(str(current))
             if wanted is None or wanted == before:
                 continue
+            if before is not None and wanted > before:
+                self.review.dearer.append(f"{where}: {name}: {before} -> {_written(wanted)} {CURRENCY}")
             if not self.jumps and _is_jump(before, wanted):
                 self.review.held.append(f"{where}: {name}: {before} -> {_written(wanted)} {CURRENCY}")
                 continue
@@ -173,6 +217,20 @@ class Import:
         """Names the list and its day: what was there spoke of another price."""
         table["as_of"] = self.as_of.replace()  # a date of its own: one that is there twice is written as a YAML alias
         table["source"] = f"{self.source}, key {listed.name}"
+
+
+@functools.cache
+def _members() -> frozenset[str]:
+    """Countries of the EU, of the shipped places."""
+    (path,) = (path for path in SHIPPED if path.name == "places.yaml")
+    places = [place for place in read(path)["places"].values() if isinstance(place, dict)]
+    return frozenset(place["country"] for place in places if place["eu"])
+
+
+def _zone(region: CommentedMap) -> str | None:
+    """Names the group of countries that Azure prices together."""
+    country = region["locode"][:2]
+    return "us" if country == "US" else "eu" if country in _members() else None
 
 
 def _put(table: CommentedMap, order: Sequence[str], name: str, value: Any) -> None:

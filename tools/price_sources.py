@@ -5,59 +5,118 @@ All three state US dollars. What a list leaves out, this leaves out: absent is n
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import zipfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 CURRENCY = "USD"
 
-# What each list calls our providers, and how it names a model of theirs: {model} is the `upstream_model`, {short} its
-# last segment. A name with {upstream_region} states that region's price, any other the provider's list price. Absent:
-# the list does not have the provider, or not the place that our routes are in.
-NAMES: Mapping[str, Mapping[str, str]] = {
+
+class Names(NamedTuple):
+    """What a list calls one of our providers, and how it may name a model of theirs, the first that is found.
+
+    {model} is the `upstream_model`, {short} its last segment, {creator} the first segment of our id. A name with
+    {upstream_region} or {zone} (`eu` or `us`, whichever a place is in) states the price of that place, any other the
+    provider's list price.
+    """
+
+    provider: str
+    models: tuple[str, ...]
+
+    def patterns(self) -> tuple[str, str]:
+        """Regular expressions of all these names, and of those that state the price of a place."""
+
+        def either(templates: Iterable[str]) -> str:
+            return "|".join(re.sub(r"\\{\w+\\}", ".+", re.escape(template)) for template in templates)
+
+        return either(self.models), either(name for name in self.models if is_of_place(name)) or "(?!)"
+
+
+def is_of_place(template: str) -> bool:
+    """Tells whether names by this template state the price of a place."""
+    return "{upstream_region}" in template or "{zone}" in template
+
+
+# Absent: the list does not have the provider, or not the place that our routes are in.
+NAMES: Mapping[str, Mapping[str, Names]] = {
     "models.dev": {
-        "anthropic": "anthropic/{model}",
-        "berget": "berget/{model}",
-        "deepinfra": "deepinfra/{model}",
-        "evroc": "evroc/{model}",
-        "fireworks": "fireworks-ai/{model}",
-        "google-vertex": "google-vertex/{short}",
-        "groq": "groq/{model}",
-        "infomaniak": "infomaniak/{model}",
-        "mistral": "mistral/{model}",
-        "nebius": "nebius/{model}",
-        "openai": "openai/{model}",
-        "ovhcloud": "ovhcloud/{model}",
-        "scaleway": "scaleway/{model}",
-        "stackit": "stackit/{model}",
-        "together": "togetherai/{model}",
+        "anthropic": Names("anthropic", ("anthropic/{model}",)),
+        "berget": Names("berget", ("berget/{model}",)),
+        "cerebras": Names("cerebras", ("cerebras/{model}",)),
+        "cohere": Names("cohere", ("cohere/{model}",)),
+        "deepinfra": Names("deepinfra", ("deepinfra/{model}",)),
+        "deepseek": Names("deepseek", ("deepseek/{model}",)),
+        "evroc": Names("evroc", ("evroc/{model}",)),
+        "fireworks": Names("fireworks-ai", ("fireworks-ai/{model}",)),
+        "gemini": Names("google", ("google/{model}",)),
+        "google-vertex": Names("google-vertex", ("google-vertex/{short}",)),
+        "groq": Names("groq", ("groq/{model}",)),
+        "infomaniak": Names("infomaniak", ("infomaniak/{model}",)),
+        "minimax": Names("minimax", ("minimax/{model}",)),
+        "mistral": Names("mistral", ("mistral/{model}",)),
+        "moonshot": Names("moonshotai", ("moonshotai/{model}",)),
+        "nebius": Names("nebius", ("nebius/{model}",)),
+        "openai": Names("openai", ("openai/{model}",)),
+        "ovhcloud": Names("ovhcloud", ("ovhcloud/{model}",)),
+        "scaleway": Names("scaleway", ("scaleway/{model}",)),
+        "stackit": Names("stackit", ("stackit/{model}",)),
+        "together": Names("togetherai", ("togetherai/{model}",)),
+        "xai": Names("xai", ("xai/{model}",)),
+        "zai": Names("zai", ("zai/{model}",)),
     },
     "litellm": {
-        "anthropic": "{model}",
-        "aws-bedrock": "bedrock/{upstream_region}/{model}",
-        "deepinfra": "deepinfra/{model}",
-        "fireworks": "fireworks_ai/{model}",
-        "google-vertex": "vertex_ai/{short}",
-        "groq": "groq/{model}",
-        "mistral": "mistral/{model}",
-        "nebius": "nebius/{model}",
-        "openai": "{model}",
-        "ovhcloud": "ovhcloud/{model}",
-        "scaleway": "scaleway/{model}",
-        "together": "together_ai/{model}",
+        "anthropic": Names("anthropic", ("{model}",)),
+        "aws-bedrock": Names(
+            "bedrock_mantle",
+            (
+                "bedrock_mantle/{upstream_region}/{model}",
+                "bedrock/{upstream_region}/{model}",
+                "bedrock_mantle/{model}",
+            ),
+        ),
+        "azure-openai": Names("azure", ("azure/{zone}/{model}", "azure/{model}")),
+        "cerebras": Names("cerebras", ("cerebras/{model}",)),
+        "cohere": Names("cohere", ("{model}", "cohere/{model}")),
+        "deepinfra": Names("deepinfra", ("deepinfra/{model}",)),
+        "deepseek": Names("deepseek", ("deepseek/{model}",)),
+        "fireworks": Names("fireworks_ai", ("fireworks_ai/{model}",)),
+        "gemini": Names("gemini", ("gemini/{model}",)),
+        "google-vertex": Names("vertex_ai-language-models", ("vertex_ai/{short}",)),
+        "groq": Names("groq", ("groq/{model}",)),
+        "minimax": Names("minimax", ("minimax/{model}",)),
+        "mistral": Names("mistral", ("mistral/{model}",)),
+        "moonshot": Names("moonshot", ("moonshot/{model}",)),
+        "nebius": Names("nebius", ("nebius/{model}",)),
+        "openai": Names("openai", ("{model}",)),
+        "ovhcloud": Names("ovhcloud", ("ovhcloud/{model}",)),
+        "sambanova": Names("sambanova", ("sambanova/{model}",)),
+        "scaleway": Names("scaleway", ("scaleway/{creator}/{model}", "scaleway/{model}")),
+        "together": Names("together_ai", ("together_ai/{model}",)),
+        "xai": Names("xai", ("xai/{model}",)),
+        "zai": Names("zai", ("zai/{model}",)),
     },
     "genai-prices": {
-        "anthropic": "anthropic/{model}",
-        "fireworks": "fireworks/{model}",
-        "google-vertex": "google/{short}",
-        "groq": "groq/{model}",
-        "mistral": "mistral/{model}",
-        "openai": "openai/{model}",
-        "ovhcloud": "ovhcloud/{model}",
-        "together": "together/{model}",
+        "anthropic": Names("anthropic", ("anthropic/{model}",)),
+        "cerebras": Names("cerebras", ("cerebras/{model}",)),
+        "cohere": Names("cohere", ("cohere/{model}",)),
+        "deepseek": Names("deepseek", ("deepseek/{model}",)),
+        "fireworks": Names("fireworks", ("fireworks/{model}",)),
+        "gemini": Names("google", ("google/{model}",)),
+        "google-vertex": Names("google", ("google/{short}",)),
+        "groq": Names("groq", ("groq/{model}",)),
+        "minimax": Names("minimax", ("minimax/{model}",)),
+        "mistral": Names("mistral", ("mistral/{model}",)),
+        "moonshot": Names("moonshotai", ("moonshotai/{model}",)),
+        "openai": Names("openai", ("openai/{model}",)),
+        "ovhcloud": Names("ovhcloud", ("ovhcloud/{model}",)),
+        "together": Names("together", ("together/{model}",)),
+        "xai": Names("x-ai", ("x-ai/{model}",)),
+        "zai": Names("zai", ("zai/{model}",)),
     },
 }
 
@@ -83,6 +142,14 @@ class Listed:
 Find = Callable[[str], Listed | None]
 
 
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """A list that was read: `find` looks a name up, `offered` has what each of its providers sells of text."""
+
+    find: Find
+    offered: Mapping[str, Sequence[str]]
+
+
 class BadPriceList(Exception):
     """The file is not in the list's format."""
 
@@ -91,25 +158,32 @@ class BadPriceList(Exception):
 _MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
-def read(source: str, path: Path, today: date) -> Find:
-    """Looks names up in a list, without regard to case. `today` chooses among dated prices.
+def read(source: str, path: Path, today: date) -> PriceList:
+    """Reads a list, whose names are looked up without regard to case. `today` chooses among dated prices.
 
-    Raises BadPriceList, of an entry when that is looked up.
+    A wheel of litellm's is read as the list within it. Raises BadPriceList, of an entry when that is looked up.
     """
     try:
-        look_up = _READERS[source](json.loads(path.read_bytes(), parse_float=Decimal), today)
+        listed = _READERS[source](json.loads(_content(path), parse_float=Decimal), today)
     except OSError as error:
         raise BadPriceList(f"{path}: cannot be read: {error.strerror}") from None
-    except _MALFORMED as error:
+    except (*_MALFORMED, zipfile.BadZipFile) as error:
         raise BadPriceList(f"{path}: is not in the format of {source}: {error!r}") from None
 
     def find(name: str) -> Listed | None:
         try:
-            return look_up(name)
+            return listed.find(name)
         except _MALFORMED as error:
             raise BadPriceList(f"{path}: {name} is not in the format of {source}: {error!r}") from None
 
-    return find
+    return PriceList(find, listed.offered)
+
+
+def _content(path: Path) -> bytes:
+    if path.suffix != ".whl":
+        return path.read_bytes()
+    with zipfile.ZipFile(path) as wheel:
+        return wheel.read("litellm/model_prices_and_context_window_backup.json")
 
 
 def _exactly(entries: Iterable[tuple[str, Any]], listed: Callable[[str, Mapping[str, Any]], Listed]) -> Find:
@@ -148,7 +222,7 @@ _MODELS_DEV = {
 }
 
 
-def _models_dev(document: Any, _today: date) -> Find:
+def _models_dev(document: Any, _today: date) -> PriceList:
     """https://models.dev/api.json: providers with models, US dollars per 1,000,000 tokens."""
 
     def prices(cost: Mapping[str, Any]) -> Prices:
@@ -176,7 +250,17 @@ def _models_dev(document: Any, _today: date) -> Find:
         for provider, values in document.items()
         for model, entry in values["models"].items()
     )
-    return _exactly(entries, listed)
+    offered = {
+        provider: [f"{provider}/{model}" for model, entry in values["models"].items() if _is_of_text(entry)]
+        for provider, values in document.items()
+    }
+    return PriceList(_exactly(entries, listed), offered)
+
+
+def _is_of_text(entry: Mapping[str, Any]) -> bool:
+    """Tells whether a model writes text, has a price and is not deprecated; old entries state no modalities."""
+    outputs = entry.get("modalities", {}).get("output", ["text"])
+    return "cost" in entry and "text" in outputs and entry.get("status") != "deprecated"
 
 
 _LITELLM = {
@@ -188,13 +272,15 @@ _LITELLM = {
     "input_cost_per_token_batches": "batch_prompt_per_1m_tokens",
     "output_cost_per_token_batches": "batch_completion_per_1m_tokens",
 }
+_LITELLM_MODES = ("chat", "responses", "embedding")
 _LITELLM_TIER = re.compile(r"(.+)_above_(\d+)k_tokens")
 
 
-def _litellm(document: Any, _today: date) -> Find:
+def _litellm(document: Any, today: date) -> PriceList:
     """litellm's model_prices_and_context_window.json: models by key, US dollars per token.
 
-    `max_input_tokens` is not the context: of OpenAI's models it is the context less the longest output.
+    `max_input_tokens` is not the context: of OpenAI's models it is the context less the longest output. An output as
+    long as that is the same number written twice.
     """
 
     def listed(name: str, entry: Mapping[str, Any]) -> Listed:
@@ -207,15 +293,23 @@ def _litellm(document: Any, _today: date) -> Find:
                 prices = tiers.setdefault(int(tier[2]) * 1000, {}) if tier else base
                 prices[ours] = _price(value, 1_000_000)
         retires_on = entry.get("deprecation_date")
+        longest = entry.get("max_output_tokens")
         return Listed(
             name,
             base,
             _whole_tiers(base, tiers),
-            max_output_tokens=_limit(entry.get("max_output_tokens")),
+            max_output_tokens=None if longest == entry.get("max_input_tokens") else _limit(longest),
             retires_on=date.fromisoformat(retires_on) if retires_on else None,
         )
 
-    return _exactly(document.items(), listed)
+    offered: defaultdict[str, list[str]] = defaultdict(list)
+    for name, entry in document.items():
+        retires_on = entry.get("deprecation_date")
+        gone = retires_on is not None and retires_on <= today.isoformat()
+        if entry.get("mode") in _LITELLM_MODES and entry.get("input_cost_per_token") and not gone:
+            offered[entry["litellm_provider"]].append(name)
+    offered["cohere"] += offered.pop("cohere_chat", ())  # one provider of ours
+    return PriceList(_exactly(document.items(), listed), offered)
 
 
 _GENAI_PRICES = {
@@ -233,7 +327,7 @@ _CLAUSES: Mapping[str, Callable[[str, str], bool]] = {
 }
 
 
-def _genai_prices(document: Any, today: date) -> Find:
+def _genai_prices(document: Any, today: date) -> PriceList:
     """genai-prices' data.json: providers with models that say which names they match, US dollars per 1,000,000 tokens.
 
     `context_window` is sometimes the longest prompt and sometimes the context, so it is not taken.
@@ -256,7 +350,11 @@ def _genai_prices(document: Any, today: date) -> Find:
                 return Listed(f"{provider}/{entry['id']}", base, _whole_tiers(base, tiers))
         return None
 
-    return find
+    offered = {
+        provider: [f"{provider}/{model['id']}" for model in models if not model.get("deprecated")]
+        for provider, models in providers.items()
+    }
+    return PriceList(find, offered)
 
 
 def _matches(clause: Mapping[str, Any], name: str) -> bool:
@@ -279,8 +377,25 @@ def _in_force(prices: Any, today: date) -> Mapping[str, Any]:
     return prices if isinstance(prices, dict) else [*begun()][-1]
 
 
-_READERS: Mapping[str, Callable[[Any, date], Find]] = {
+_READERS: Mapping[str, Callable[[Any, date], PriceList]] = {
     "models.dev": _models_dev,
     "litellm": _litellm,
     "genai-prices": _genai_prices,
 }
+
+
+def is_same_limit(limit: int, other: int) -> bool:
+    """Tells whether two counts of tokens are one limit, written in different ways.
+
+    A limit of 128 x 1024 tokens is written 131072, 131071 (the last that fits), 131000 (cut or rounded to thousands)
+    and 128000 (called 128k); one of 1024 x 1024 also 1000000. Steps of 8 x 1024, because 128000 itself is 125 x 1024.
+    """
+    low, high = sorted((limit, other))
+    steps = range(low // 1024 // 8 * 8, high // 1000 + 8, 8)
+    return low == high or any({low, high} <= _notations(thousands) for thousands in steps)
+
+
+def _notations(thousands: int) -> set[int]:
+    exact = thousands * 1024
+    short = {thousands * 1000, exact // 1000 * 1000, round(exact, -3)}
+    return {exact, exact - 1, *short} | ({thousands // 1024 * 1_000_000} if thousands % 1024 == 0 else set())

@@ -16,6 +16,7 @@ from django.utils import timezone
 from billing.models import DailyUsage
 from billing.usage.request_failures import FailureDay
 from billing.usage.statistics import Days, Totals, failures_by
+from catalogue.loader import release
 from catalogue.routing import health
 
 register = template.Library()
@@ -60,13 +61,15 @@ class Customer:
 
 @register.inclusion_tag("admin/home.html", takes_context=True)
 def home(context: Any) -> dict[str, Any]:
-    """`days`, `customers`, `providers` and `balances`; each None for whoever may not view it."""
+    """`days`, `customers`, `providers` and `balances`, each None for whoever may not view it, and `old_catalogue`."""
     user, now = context["request"].user, timezone.now()
     sees_usage, sees_accounts = user.has_perm("billing.view_generation"), user.has_perm("accounts.view_account")
+    sees_catalogue = user.has_perm("catalogue.view_provider")
     return {
+        "old_catalogue": release.warning(now.date()) if sees_catalogue else "",
         "days": days(now) if sees_usage else None,
         "customers": top_customers(now) if sees_usage and sees_accounts else None,
-        "providers": health.unwell(now) if user.has_perm("catalogue.view_provider") else None,
+        "providers": health.unwell(now) if sees_catalogue else None,
         "balances": low_balances(now) if sees_accounts else None,
     }
 

@@ -7,13 +7,12 @@ from pathlib import Path
 from django.db import OperationalError
 
 from .entries import check_references, collect
-from .files import BadCatalogue, CatalogueError
+from .files import DATA, BadCatalogue, CatalogueError
 from .planning import Overtaken, Plan
 
 __all__ = ["SHIPPED", "BadCatalogue", "CatalogueError", "Plan", "seed"]
 
-_DATA = Path(__file__).resolve().parent.parent / "data"
-SHIPPED = tuple(sorted(_DATA.glob("*.yaml")))
+SHIPPED = tuple(sorted(DATA.glob("*.yaml")))
 # SQLite has one writer at a time, and each attempt waits for its lock a second by itself.
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 _RACES_LOST = {"40001", "40P01"}  # PostgreSQL: serialization failure, deadlock
@@ -28,7 +27,7 @@ def seed(
 ) -> Plan:
     """Makes the catalogue say what the files say. Raises CatalogueError, nothing written."""
     catalogue = collect(map(Path, paths))
-    check_references(catalogue, lambda: collect([_DATA / "places.yaml"]), prune=prune)
+    check_references(catalogue, lambda: collect([DATA / "places.yaml"]), prune=prune)
     for pause in (*_PAUSES, None):
         plan = Plan(catalogue, prune=prune, accept_price_jumps=accept_price_jumps)
         if dry_run or not plan.total.changed:

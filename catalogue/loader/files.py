@@ -10,6 +10,7 @@ from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode
 
+DATA = Path(__file__).resolve().parent.parent / "data"  # what ships
 _MOST_SHOWN = 20
 
 

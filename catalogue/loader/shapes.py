@@ -99,6 +99,12 @@ class Auth(Entry):
     )
 
 
+class Retention(Entry):
+    """How long a provider keeps prompts and answers unless something else is agreed; 0 days: it does not."""
+
+    days = _count(0)
+
+
 class Provider(Entry):
     """A provider and how to talk to it."""
 
@@ -129,6 +135,7 @@ class Provider(Entry):
     total_includes_audio_prompts = _flag(default=False)
     pue = ExactField(places=PUE_PLACES, most=_MOST_IN_PUE, default=None)
     status = _choice(Status.values, default="", source="status_override")
+    retention = Retention(default=None)
 
     def validate_slug(self, slug: str) -> str:
         if slug in (AUTO, ALIAS):
@@ -169,6 +176,7 @@ class Provider(Entry):
         header = (attrs["auth_header"] or "Authorization").lower()
         if header in {name.lower() for name in attrs["extra_headers"]}:
             raise serializers.ValidationError({"extra_headers": "must not set the header of the credential"})
+        del attrs["retention"]  # a fact for readers of the files so far
         return {**attrs, "name": attrs["name"] or attrs["slug"]}
 
 

@@ -1,6 +1,7 @@
 """The admin's first page: calls, errors and revenue by day, top customers, unwell providers, low balances."""
 
 import re
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 from accounts.models import User
 from billing.templatetags import admin_home
 from billing.usage.request_failures import FailureDay
+from catalogue.loader import release
 from catalogue.models import Provider
 from catalogue.routing import health
 from gateway.observing.request_events import Outcome
@@ -95,6 +97,15 @@ def test_those_who_spent_most_in_two_weeks_come_first(admin_client: Client) -> N
             used(account, day)
     advance_all()
     assert lines(admin_client, "customers") == ["Umbrella 3 0.0025 USD 0.0025", "Acme 1 0.0008 EUR 0.0008"]
+
+
+def test_a_shipped_catalogue_of_more_than_sixty_days_is_told(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    today = timezone.now().date()
+    for age, is_told in ((60, False), (61, True)):
+        monkeypatch.setattr(release, "released_on", lambda age=age: today - timedelta(days=age))
+        assert ("61 days ago: models have ended" in admin_client.get("/admin/").text) is is_told
 
 
 def test_each_part_is_for_who_may_see_what_it_is_made_of(client: Client) -> None:

@@ -39,6 +39,7 @@ providers:
     total_includes_reasoning: true
     total_includes_audio_prompts: true
     pue: 1.15
+    retention: {days: 30, source: its privacy notice, as_of: 2026-11-29}
     source: https://acme.example
 models:
   - provider: acme

@@ -14,6 +14,7 @@ import pytest
 
 from catalogue import loader
 from catalogue.loader.files import read as read_file
+from catalogue.loader.release import released_on
 from catalogue.models import EnergyEstimate, Provider
 from catalogue.pricing import Usage, cost_of, rates_between
 from catalogue.routing import routes as routing
@@ -23,7 +24,7 @@ from gateway.errors import ModelUnavailable, ProviderNotConfigured
 from tests.servers.process import ROOT
 from tools.management.commands.estimate_energy import SIZES
 
-TODAY = date(2026, 10, 7)  # the day the facts were gathered: offers retire later
+TODAY = date(2026, 11, 29)  # the day the facts were gathered: offers retire later
 MILLION = 1_000_000
 TABLES = ("places", "grid", "energy", "exchange_rates")
 DOCUMENTATION = ROOT / "docs" / "catalogue.md"
@@ -43,18 +44,7 @@ FLAGSHIPS = {
     "zai/glm-5.2",
 }
 WITH_PUE = {"berget": Decimal("1.15"), "scaleway": Decimal("1.37")}
-NOT_ESTIMATED = {
-    "anthropic/claude-opus-5",
-    "anthropic/claude-sonnet-5",
-    "google/gemini-3.5-flash",
-    "mistralai/mistral-embed",
-    "openai/gpt-5.6-luna",
-    "openai/gpt-5.6-terra",
-    "openai/gpt-realtime-2",
-    "openai/text-embedding-3-large",
-    "openai/text-embedding-3-small",
-    "zai/glm-5.3-flash",
-}
+NOT_ESTIMATED = set(read_file(SIZES)["unknown"])
 
 
 @pytest.fixture(scope="module")
@@ -105,15 +95,15 @@ def explicit(offer: Offer, locode: str | None = None) -> ExplicitId:
 
 def test_it_holds_what_its_documentation_says(shipped: Snapshot) -> None:
     routes = routes_of(shipped)
-    assert (len(shipped.upstreams), len(shipped.offers), len(routes)) == (18, 80, 101)
-    assert len({offer.canonical_id for offer in shipped.offers.values()}) == 40
+    assert (len(shipped.upstreams), len(shipped.offers), len(routes)) == (27, 237, 280)
+    assert len({offer.canonical_id for offer in shipped.offers.values()}) == 127
     assert {route.id for route in routes if route.price is None} == UNPRICED
-    assert sum(map(is_sovereign, routes)) == 40
+    assert sum(map(is_sovereign, routes)) == 46
 
 
 def test_each_route_can_be_pinned_and_each_offer_has_its_default(shipped: Snapshot) -> None:
     offers = [offer for offer in shipped.offers.values() if offer.upstream.slug != UNAVAILABLE]
-    assert len(offers) == 78
+    assert len(offers) == 235
     for offer in offers:
         for locode, route in offer.routes.items():
             pinned = routing.pin(shipped, explicit(offer, locode), TODAY)
@@ -168,25 +158,34 @@ def test_a_million_tokens_cost_the_published_price_in_its_own_currency(shipped: 
 
 
 def test_long_prompts_of_openai_cost_double_and_their_completions_half_as_much_again(shipped: Snapshot) -> None:
-    """The shipped tiers: threshold, prompt, completion, cache read and cache write in dollars."""
-    tiered = {route.id: route.price for route in routes_of(shipped) if route.price is not None and route.price.tiers}
-    assert {
-        route_id: [
-            (tier.above_prompt_tokens, *map(str, (tier.prompt, tier.completion, tier.cache_read, tier.cache_write)))
-            for tier in price.tiers
-        ]
-        for route_id, price in tiered.items()
-    } == {
-        "openai/openai/gpt-5.4/global": [(272000, "5.00", "22.50", "0.50", "None")],
-        "openai/openai/gpt-5.4-pro/global": [(272000, "60.00", "270.00", "None", "None")],
-        "openai/openai/gpt-5.6-luna/global": [(272000, "0.40", "1.80", "0.04", "0.50")],
-        "openai/openai/gpt-5.6-terra/global": [(272000, "4.00", "18.00", "0.40", "5.00")],
+    prices = {
+        route.canonical_id: route.price
+        for route in routes_of(shipped)
+        if route.upstream.slug == "openai" and route.price is not None and route.price.tiers
     }
-    for price in tiered.values():
+    assert {"openai/gpt-5.4", "openai/gpt-5.6-luna", "openai/gpt-6-sol", "openai/gpt-6.1-terra"} <= set(prices)
+    for price in prices.values():
         assert price.for_prompt(272_000) is price
         tier = price.for_prompt(272_001)
         assert (tier.prompt, tier.completion) == (2 * price.prompt, Decimal("1.5") * price.completion)
         assert (tier.of_cache_read, tier.of_cache_write_5m) == (2 * price.of_cache_read, 2 * price.of_cache_write_5m)
+
+
+def test_long_prompts_cost_more_from_where_the_provider_says(shipped: Snapshot) -> None:
+    """The first prompt that is dearer, in tokens, and how many times the prompt and the completion are then."""
+    dearer = {
+        "anthropic/anthropic/claude-haiku-5.5/global": (100_001, Decimal(5), Decimal(5)),
+        "gemini/google/gemini-3.1-pro-preview/global": (200_001, Decimal(2), Decimal("1.5")),
+        "minimax/minimax/minimax-m3/global": (512_001, Decimal(2), Decimal(2)),
+        "xai/xai/grok-4.7/global": (200_000, Decimal(2), Decimal(2)),
+    }
+    prices = {route.id: route.price for route in routes_of(shipped)}
+    for route_id, (first, prompt, completion) in dearer.items():
+        price = prices[route_id]
+        assert price is not None
+        assert price.for_prompt(first - 1) is price
+        tier = price.for_prompt(first)
+        assert (tier.prompt, tier.completion) == (prompt * price.prompt, completion * price.completion), route_id
 
 
 def test_each_price_can_be_billed_in_each_currency_that_has_a_rate(shipped: Snapshot) -> None:
@@ -229,7 +228,7 @@ def test_regions_of_a_provider_that_pins_them_by_address_never_share_one(shipped
 def test_energy_is_stated_where_it_is_known_and_nowhere_else(shipped: Snapshot) -> None:
     estimates = dict(EnergyEstimate.objects.values_list("canonical_id", "energy_per_token_wh"))
     offered = {offer.canonical_id for offer in shipped.offers.values()}
-    assert offered - set(estimates) == NOT_ESTIMATED == set(read_file(SIZES)["unknown"])
+    assert offered - set(estimates) == NOT_ESTIMATED
     assert set(estimates) <= offered
     for route in routes_of(shipped):
         figures = route.energy.figures
@@ -286,11 +285,20 @@ def test_each_price_has_its_source_and_its_day_beside_it() -> None:
 
 def test_each_provider_and_each_table_has_its_source() -> None:
     assert all(provider["source"] and provider["notes"] for provider in entries("providers"))
+    kept = [provider["retention"] for provider in entries("providers") if "retention" in provider]
+    assert kept
+    assert all(fact["source"] and date.fromisoformat(fact["as_of"]) <= TODAY for fact in kept)
     tables = [document[name] for document in map(read, loader.SHIPPED) for name in TABLES if name in document]
     assert len(tables) == len(TABLES)
     for table in tables:
         assert table["source"]
         assert date.fromisoformat(table["as_of"]) <= TODAY
+
+
+def test_it_is_as_old_as_its_newest_file() -> None:
+    assert released_on() == max(
+        date.fromisoformat(read(path)["as_of"]) for path in loader.SHIPPED if "as_of" in read(path)
+    )
 
 
 def test_a_models_file_holds_the_offers_of_the_provider_it_is_named_after() -> None:

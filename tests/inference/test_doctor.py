@@ -1,17 +1,23 @@
 """`manage.py doctor`: what the gateway needs, what is wrong with it, and what to do."""
 
 import contextlib
+import re
 from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 import responses
+from django.utils import timezone
 from responses import matchers
 
-from inference.management.commands.doctor import CheckFailed, _provider
+from catalogue.loader import release
+from inference.management.commands.doctor import CheckFailed, _catalogue, _provider
 from tests.conftest import PROVIDER_KEYS
 from tests.routes import upstream
+from tests.seeding import MODEL, PROVIDER, seed_one
 from tests.servers.databases import SeededDatabases
 from tests.servers.gateway import GatewayServer
 
@@ -46,6 +52,15 @@ def test_what_is_wrong_is_said_with_what_to_do(operator: GatewayServer) -> None:
     wrong = [line.split(":")[0].removeprefix("WRONG ") for line in ran.stdout.splitlines() if line.startswith("WRONG")]
     assert wrong == ["settings", "database", "migrations", "records", "cache", "disk", "mail", "catalogue"]
     assert "hidden" not in ran.stdout + ran.stderr
+
+
+@pytest.mark.django_db
+def test_a_shipped_catalogue_of_more_than_sixty_days_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed_one({"providers": [PROVIDER], "models": [MODEL]}, tmp_path)
+    monkeypatch.setattr(release, "released_on", lambda: timezone.now().date())
+    assert _catalogue() == "1 offers"
+    monkeypatch.setattr(release, "released_on", lambda: timezone.now().date() - timedelta(days=61))
+    assert re.match(r"1 offers\. The catalogue that ships with this version is of \S+, 61 days ago: ", _catalogue())
 
 
 MODELS = "https://sim.example/v1/models"

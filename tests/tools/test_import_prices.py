@@ -1,6 +1,7 @@
 """A public list of prices becomes a diff of catalogue files, which nobody's price changes by unread."""
 
 import json
+import zipfile
 from decimal import Decimal
 from io import StringIO
 from pathlib import Path
@@ -11,7 +12,7 @@ from django.core.management import CommandError, call_command
 
 from catalogue.loader import SHIPPED
 from catalogue.loader.files import read as read_catalogue
-from tools.price_sources import NAMES
+from tools.price_sources import NAMES, is_same_limit
 
 OURS = """\
 # Two offers, and why.
@@ -185,7 +186,9 @@ def test_litellm_states_dollars_per_token_batches_and_the_last_day(ours: Path) -
     ):
         assert line in printed.splitlines()
     assert "922000" not in printed  # the longest prompt is not the context
-    assert "scaleway/zai/glm-5.2: no scaleway/glm-5.2" in printed
+    twice = LITELLM | {"gpt-5.4": LITELLM["gpt-5.4"] | {"max_output_tokens": 922000}}
+    assert "922000" not in _import("litellm", twice, ours)  # nor is it the longest output
+    assert "scaleway/zai/glm-5.2: no scaleway/zai/glm-5.2, scaleway/glm-5.2" in printed
 
 
 def test_genai_prices_match_by_clause_and_are_in_force_by_day(ours: Path) -> None:
@@ -224,6 +227,115 @@ models:
         Decimal("0.55"),
     ]
     assert "mistral/mistralai/large/FRPAR: has a price of its own" in printed
+
+
+def test_names_with_a_creator_or_a_zone_are_found(ours: Path) -> None:
+    ours.write_text("""\
+models:
+  - provider: scaleway
+    id: qwen/coder
+    upstream_model: coder
+    pricing: {currency: EUR, prompt_per_1m_tokens: 0.75}
+    regions: [{locode: FRPAR}]
+  - provider: azure-openai
+    id: openai/gpt
+    upstream_model: gpt
+    regions:
+      - {locode: SEGVX, upstream_region: swedencentral, pricing: {currency: USD, prompt_per_1m_tokens: 1.30}}
+      - {locode: USRIC, upstream_region: eastus2, pricing: {currency: USD, prompt_per_1m_tokens: 1.30}}
+      - {locode: JPTYO, upstream_region: japaneast, pricing: {currency: USD, prompt_per_1m_tokens: 1.30}}
+""")
+    listed = {
+        "scaleway/qwen/coder": {"input_cost_per_token": 8e-07, "deprecation_date": "2027-01-31"},
+        "azure/gpt": {"input_cost_per_token": 1e-06},
+        "azure/eu/gpt": {"input_cost_per_token": 1.1e-06},
+        "azure/us/gpt": {"input_cost_per_token": 1.2e-06},
+    }
+    printed = _import("litellm", listed, ours, "--apply")
+    scaleway, azure = read_catalogue(ours)["models"]
+    assert scaleway["retires_on"] == "2027-01-31"
+    assert [str(region["pricing"]["prompt_per_1m_tokens"]) for region in azure["regions"]] == ["1.10", "1.20", "1.30"]
+    assert "azure-openai/openai/gpt/JPTYO: has a price of its own, which the list price of azure/gpt is not" in printed
+    assert "not in the list" not in printed
+
+
+def test_what_is_new_is_told_of_the_providers_that_one_has(ours: Path) -> None:
+    priced = {"mode": "chat", "litellm_provider": "openai", "input_cost_per_token": 1e-06}
+    listed = LITELLM | {
+        "gpt-5.4-2026-03-05": priced,
+        "gpt-6": priced,
+        "gpt-6-2026-09-03": priced,
+        "gpt-7-2026-12-24": priced,
+        "gpt-6-chat-latest": priced,
+        "gpt-3": priced | {"deprecation_date": "2026-10-23"},
+        "whisper": priced | {"mode": "audio_transcription"},
+        "groq/llama": priced | {"litellm_provider": "groq"},
+    }
+    assert "\nnew in the list:\n  openai: gpt-6, gpt-7-2026-12-24\n" in _import("litellm", listed, ours)
+    many = LITELLM | {f"gpt-7.{number}": priced for number in range(50)}
+    (line,) = (line for line in _import("litellm", many, ours).splitlines() if line.startswith("  openai: "))
+    assert line.startswith("  openai: 10 more, gpt-7.10, ")
+
+
+def test_a_check_tells_what_is_dead_dearer_and_new_and_nothing_else(ours: Path) -> None:
+    priced = {"mode": "chat", "litellm_provider": "openai", "input_cost_per_token": 1e-06}
+    listed = LITELLM | {"gpt-5.4": LITELLM["gpt-5.4"] | {"deprecation_date": "2026-12-01"}, "gpt-6": priced}
+    assert (
+        _import("litellm", listed, ours, "--check")
+        == """
+dead, or soon:
+  openai/openai/gpt-5.4: retires on 2026-12-01
+
+dearer than sold:
+  openai/openai/gpt-5.4: prompt_per_1m_tokens: 2.0 -> 2.50 USD
+  openai/openai/gpt-5.4: tiers[272000]: prompt_per_1m_tokens: 4.0 -> 5.00 USD
+
+new in the list:
+  openai: gpt-6
+"""
+    )
+    assert _import("litellm", {}, ours, "--check").count("none") == 3
+    assert ours.read_text() == OURS
+
+
+@pytest.mark.parametrize(
+    ("limit", "other", "is_same"),
+    [
+        (131072, 131072, True),
+        (131072, 131000, True),
+        (131072, 128000, True),
+        (131000, 128000, True),
+        (65536, 65535, True),
+        (262144, 256000, True),
+        (1048576, 1000000, True),
+        (1048576, 1024000, True),
+        (202752, 200000, False),
+        (128000, 125000, False),
+        (1050000, 1048576, False),
+        (131072, 65536, False),
+    ],
+)
+def test_a_limit_is_the_same_in_each_notation(limit: int, other: int, is_same: bool) -> None:
+    assert is_same_limit(limit, other) is is_same_limit(other, limit) is is_same
+
+
+def test_a_limit_in_another_notation_stays(ours: Path) -> None:
+    ours.write_text(OURS.replace("400000", "1024000"))
+    listed = json.loads(json.dumps(MODELS_DEV))
+    listed["openai"]["models"]["gpt-5.4"]["limit"]["context"] = 1048576
+    assert "1048576" not in _import("models.dev", listed, ours)
+
+
+def test_a_wheel_of_litellm_s_is_read(ours: Path) -> None:
+    wheel = ours.with_name("litellm-1.0-py3-none-any.whl")
+    with zipfile.ZipFile(wheel, "w") as written:
+        written.writestr("litellm/model_prices_and_context_window_backup.json", json.dumps(LITELLM))
+    printed = StringIO()
+    call_command("import_prices", "litellm", str(wheel), str(ours), stdout=printed)
+    assert "+    retires_on: 2027-03-05" in printed.getvalue().splitlines()
+    wheel.write_bytes(b"no archive")
+    with pytest.raises(CommandError, match=r"whl: is not in the format of litellm"):
+        call_command("import_prices", "litellm", str(wheel), str(ours), stdout=StringIO())
 
 
 @pytest.mark.parametrize(

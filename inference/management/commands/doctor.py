@@ -16,6 +16,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
 from billing.usage import partitions
+from catalogue.loader import release
 from catalogue.routing import snapshot
 from catalogue.routing.routes import Upstream
 from gateway.management.base import OperatorCommand, explain
@@ -162,7 +163,8 @@ def _catalogue() -> str:
     offers = len(snapshot.current().offers)
     if not offers:
         raise CheckFailed("It is empty: run `manage.py seed_catalogue`.")
-    return f"{offers} offers"
+    old = release.warning(timezone.now().date())
+    return f"{offers} offers. {old}" if old else f"{offers} offers"
 
 
 def _provider(upstream: Upstream) -> str:

@@ -116,5 +116,5 @@ def catalogue_file(sizes: Mapping[str, Any]) -> str:
             lines += [f"    {quantity}:"]
             lines += [f"      {kind}: [{', '.join(bounds)}]" for kind, bounds in figures[quantity].items()]
         lines += [f"    {key}: {figures[key]}" for key in ("pue", "method")]
-        lines += [f"    source: {entry['source']}", f"    as_of: {sizes['as_of']}"]
+        lines += [f"    source: {entry['source']}", f"    as_of: {entry.get('as_of', sizes['as_of'])}"]
     return "\n".join([*lines, ""])

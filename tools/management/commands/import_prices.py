@@ -1,3 +1,4 @@
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,21 @@ class Command(OperatorCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("source", choices=sorted(NAMES))
-        parser.add_argument("file", type=Path, metavar="FILE", help="the list, as its project publishes it (JSON)")
+        parser.add_argument(
+            "file",
+            type=Path,
+            metavar="FILE",
+            help="the list as its project publishes it (JSON), or a wheel of litellm's",
+        )
         parser.add_argument(
             "paths",
             nargs="*",
             type=Path,
             metavar="PATH",
             help="a catalogue file (YAML); none: the catalogue that ships",
+        )
+        parser.add_argument(
+            "--check", action="store_true", help="print only what is dead, dearer or new in the list, and no diff"
         )
         parser.add_argument("--apply", action="store_true", help="write the files after showing the diff")
         parser.add_argument(
@@ -38,28 +47,42 @@ class Command(OperatorCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         as_of = options["as_of"] or timezone.now().date()
         try:
-            find = read(options["source"], options["file"], as_of)
-            run = Import(options["source"], find, as_of, jumps=options["accept_price_jumps"])
+            prices = read(options["source"], options["file"], as_of)
+            run = Import(options["source"], prices, as_of, jumps=options["accept_price_jumps"])
             for path in options["paths"] or SHIPPED:
                 run.file(path)
+            run.tell_new()
         except BadPriceList as error:
             raise CommandError(str(error)) from None
         except OSError as error:
             raise CommandError(f"{error.filename}: cannot be read: {error.strerror}") from None
         review = run.review
+        if options["check"]:
+            self._tell(
+                {"dead, or soon": review.dead, "dearer than sold": review.dearer, "new in the list": review.new},
+                empty="none",
+            )
+            return
         for line in review.diff():
             self.stdout.write(line)
-        for title, lines in (
-            ("held back (--accept-price-jumps takes them)", review.held),
-            ("to look at", review.remarks),
-            ("not in the list", review.not_listed),
-        ):
-            if lines:
-                self.stdout.write(f"\n{title}:")
-                self.stdout.write("\n".join(f"  {line}" for line in lines))
+        self._tell(
+            {
+                "held back (--accept-price-jumps takes them)": review.held,
+                "to look at": review.remarks,
+                "dead, or soon": review.dead,
+                "not in the list": review.not_listed,
+                "new in the list": review.new,
+            }
+        )
         does = "writing them" if options["apply"] else "nothing was written (--apply writes them)"
         self.stdout.write(f"\n{len(review.texts)} files differ: {does}")
         self.stdout.flush()  # a file is written once its diff has been
         if options["apply"]:
             for path, (_, new) in review.texts.items():
                 path.write_text(new)
+
+    def _tell(self, titled: Mapping[str, Sequence[str]], *, empty: str = "") -> None:
+        for title, lines in titled.items():
+            if lines or empty:
+                self.stdout.write(f"\n{title}:")
+                self.stdout.write("\n".join(f"  {line}" for line in lines or [empty]))
