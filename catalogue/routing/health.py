@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from operator import add
 from typing import Any
 
+from django.conf import settings
 from django.db import connection
-from django.db.models import OuterRef, QuerySet, Subquery, Sum
+from django.db.models import OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import TruncHour
 from django.utils import timezone
 
@@ -16,9 +17,11 @@ from gateway.observing.request_events import Noted
 from ..models import Provider, Status
 from . import troubles
 from .counters import ProviderFailure, ProviderMinute
+from .routes import Upstream
 
 WINDOW = timedelta(minutes=5)
 DAY = timedelta(days=1)
+HOUR = timedelta(hours=1)
 FEWEST_ATTEMPTS = 5
 DOWN_FROM, DEGRADED_FROM = 0.5, 0.1
 # The upstream refused the request for what it says, and is well.
@@ -26,6 +29,8 @@ REFUSALS = frozenset({400, 404, 413, 422})
 MOST_WORDS = 500
 KEPT = timedelta(hours=25)  # staff look back over a day
 DROP_EVERY_SECONDS = 600.0
+LOOK_EVERY_SECONDS = 2.0
+PROBE_EVERY = timedelta(seconds=30)
 
 _TABLE = ProviderMinute._meta.db_table
 _ADD = f"""
@@ -148,6 +153,45 @@ def status_of(override: str, observed: Observed | None) -> tuple[Status, str]:
     return status, f"{observed.failures} of {observed.attempts} attempts failed in 5 minutes"
 
 
+def look() -> None:
+    """Follows what all workers see of the providers, and takes the probes that are due: a worker's share."""
+    global _down_since  # noqa: PLW0603  # one worker, one view of the providers, swapped whole
+    now = timezone.now()
+    seen = observed(now) if settings.GATEWAY_AUTO_SKIP_DOWN else {}
+    down = {slug for slug, calls in seen.items() if status_of("", calls)[0] == Status.DOWN}
+    _down_since = {slug: _down_since.get(slug, now) for slug in down}
+    due = [slug for slug in sorted(_passed_by & down) if _down_since[slug] <= now - PROBE_EVERY]
+    _passed_by.clear()
+    # A conditional UPDATE, so that of all workers one sends the probe.
+    free = Q(probed_at=None) | Q(probed_at__lte=now - PROBE_EVERY)
+    for slug in due:
+        if ProviderFailure.objects.filter(free, provider=slug).update(probed_at=now):
+            _probes[slug] = now
+
+
+def is_passed_by(upstream: Upstream) -> bool:
+    """Tells whether automatic routing prefers any other provider to this one, which is down."""
+    if not settings.GATEWAY_AUTO_SKIP_DOWN:
+        return False
+    override = upstream.status_override
+    return override == Status.DOWN or (not override and upstream.slug in _down_since)
+
+
+def note_passed_by(slug: str) -> None:
+    """Asks for a probe: who is never passed by needs none."""
+    _passed_by.add(slug)
+
+
+def has_probe(slug: str) -> bool:
+    """Tells whether this worker may send the provider the request that finds out whether it is back."""
+    return slug in _probes and timezone.now() - _probes[slug] < PROBE_EVERY
+
+
+def take_probe(slug: str) -> None:
+    """Spends the probe."""
+    del _probes[slug]
+
+
 def drop_before(moment: datetime) -> int:
     """Removes the rows of earlier minutes. Returns how many."""
     return ProviderMinute.objects.filter(minute__lt=moment).delete()[0]
@@ -179,3 +223,6 @@ def _write_failures(failures: Mapping[str, ProviderFailure]) -> None:
 
 _outcomes: Noted[tuple[datetime, str], Observed] = Noted(_write, join=add)  # by minute and provider
 _failures: Noted[str, ProviderFailure] = Noted(_write_failures)
+_down_since: dict[str, datetime] = {}  # the providers that are down, and when this worker first saw it
+_passed_by: set[str] = set()  # since the last look: whoever has no requests to send takes no probe
+_probes: dict[str, datetime] = {}  # which this worker may send, and since when
