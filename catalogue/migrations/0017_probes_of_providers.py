@@ -14,4 +14,14 @@ class Migration(migrations.Migration):
             name="probed_at",
             field=models.DateTimeField(null=True),
         ),
+        migrations.AlterField(
+            model_name="provider",
+            name="status_override",
+            field=models.CharField(
+                blank=True,
+                choices=[("healthy", "healthy"), ("degraded", "degraded"), ("down", "down")],
+                help_text="What `/providers` shows. Automatic routing passes by what is down; nothing else is kept away.",
+                max_length=10,
+            ),
+        ),
     ]

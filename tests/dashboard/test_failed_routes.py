@@ -23,7 +23,11 @@ from tests.seeding import seed_one
 
 NOWHERE = "http://127.0.0.1:9/v1"  # nothing here is ever called
 ROUTE = "sim/test/echo/FRPAR"
-MODELS = [model("echo"), *[entry for entry in other_providers() if entry["id"] == "test/echo"], model("only", regions=[region("FRPAR")])]
+MODELS = [
+    model("echo"),
+    *[entry for entry in other_providers() if entry["id"] == "test/echo"],
+    model("only", regions=[region("FRPAR")]),
+]
 
 
 @pytest.fixture(scope="module")
