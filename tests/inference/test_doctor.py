@@ -11,12 +11,13 @@ import redis
 import requests
 import responses
 from django.utils import timezone
+from pytest_django import Settings
 from responses import matchers
 
 from catalogue.routing import snapshot
 from inference.management.commands import doctor
 from inference.management.commands.doctor import CheckFailed, Doubtful, _provider
-from tests.conftest import PROVIDER_KEYS, Settings
+from tests.conftest import PROVIDER_KEYS
 from tests.routes import offer_of, route, upstream
 from tests.routes import snapshot as snapshot_of
 from tests.seeding import MODEL, PROVIDER, seed_one
