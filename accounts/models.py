@@ -119,7 +119,6 @@ class Account(models.Model):
         if self._has_look_alike():
             raise ValidationError({"name": self.unique_error_message(Account, ("name",))})
 
-
     def _has_look_alike(self) -> bool:
         """Whether another account's name differs in its case alone. Of an equal name, the constraint speaks."""
         # Databases fold by their locale: SQLite, and PostgreSQL's "C", the letters of ASCII alone.

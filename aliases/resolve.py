@@ -8,7 +8,7 @@ from datetime import datetime
 from django.conf import settings
 
 from billing.usage.request_failures import Named
-from catalogue.routing import nearest, quota, selection
+from catalogue.routing import health, nearest, quota, selection
 from catalogue.routing.routes import ALIAS, AliasId, AutoId, ExplicitId, Route, Snapshot, parse_model_id, pin
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName, InvalidRequest
 from gateway.fastpath.postgresql import Statement, sessions_of
@@ -28,18 +28,20 @@ MOST_COMPARED = 100  # of an account's aliases
 class Purpose:
     """A use of a route: its endpoint and modalities.
 
-    `refusals`, by region id, are of unfit routes; a `conversation` stays on one of equals.
+    `refusals`, by region id, are of unfit routes; a `conversation` stays on one of equals; what `may_probe` may be the
+    request that finds out whether a provider that was down is back.
     """
 
     modalities: Collection[str]
     endpoint: str
     refusals: Callable[[Sequence[Route]], Mapping[int, ApiError]]
     conversation: Callable[[], bytes | None]
+    may_probe: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """A route, and the candidates behind an automatic choice."""
+    """A route, the candidates behind an automatic choice, and the providers that it passed by."""
 
     route: Route
     routing_mode: str = "explicit"
@@ -48,6 +50,7 @@ class Resolution:
     requested_auto: str | None = None
     alias_id: uuid.UUID | None = None
     others: tuple[Route, ...] = ()
+    skipped: tuple[str, ...] = ()
 
 
 def resolve(
@@ -146,14 +149,47 @@ def _chosen(snapshot: Snapshot, auto: AutoId, purpose: Purpose, now: datetime) -
         release("default")
     refused = purpose.refusals(routes)
     able = [route for route in routes if route.region_id not in refused]
-    ranked = selection.rank(able or routes, snapshot.units_per_eur, settings.GATEWAY_AUTO_OBJECTIVE)
+    ranked = _ranked(able or routes, snapshot)
     if not able:
         raise refused[ranked.routes[0].region_id]
+    behind: tuple[Route, ...] = ()
+    down = [route for route in ranked.routes if health.is_passed_by(route.upstream)]
+    if down and len(down) < len(able):
+        up = [route for route in able if not health.is_passed_by(route.upstream)]
+        ranked, behind = _ranked(up, snapshot), tuple(down)
+        probe = _probed(up, down, snapshot) if purpose.may_probe else None
+        if probe is not None:
+            behind = tuple(route for route in down if route.upstream is not probe.routes[0].upstream)
+            ranked = probe
+        for route in behind:
+            health.note_passed_by(route.upstream.slug)
     ordered = ranked.routes
     if ranked.tied > 1:
         conversation = purpose.conversation()
         ordered = ranked.in_turn() if conversation is None else ranked.kept_together(conversation)
     first, *others = ordered
     return Resolution(
-        first, routing_mode="auto", routing_reason=ranked.reason, requested_auto=str(auto), others=tuple(others)
+        first,
+        routing_mode="auto",
+        routing_reason=ranked.reason,
+        requested_auto=str(auto),
+        others=(*others, *behind),  # for failover, which would rather try them than nobody
+        skipped=tuple(dict.fromkeys(route.upstream.slug for route in behind)),
     )
+
+
+def _probed(up: Sequence[Route], down: Sequence[Route], snapshot: Snapshot) -> selection.Ranking | None:
+    """Spends the probe of a provider that would be chosen if it was not down. Returns the ranking that it leads."""
+    for route in down:
+        if health.has_probe(route.upstream.slug):
+            ranked = _ranked([*up, route], snapshot)
+            equals = ranked.routes[: ranked.tied]
+            if route in equals:
+                health.take_probe(route.upstream.slug)
+                others = (other for other in ranked.routes if other is not route)
+                return selection.Ranking((route, *others), 1, ranked.reason)
+    return None
+
+
+def _ranked(routes: Sequence[Route], snapshot: Snapshot) -> selection.Ranking:
+    return selection.rank(routes, snapshot.units_per_eur, settings.GATEWAY_AUTO_OBJECTIVE)

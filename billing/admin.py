@@ -215,7 +215,7 @@ def _column(name: str) -> str | Callable[[Generation], str]:
 FIELDSETS = {
     None: "public_id created_at account key endpoint ending flagged_with",
     "Route": "route_id routing_mode routing_reason requested_alias requested_auto fallback_reason providers_attempted "
-    "eu_sovereign",
+    "providers_skipped eu_sovereign",
     "Tokens": "prompt_tokens uncached_prompt_tokens cache_read_tokens cache_write_5m_tokens cache_write_1h_tokens "
     "completion_tokens reasoning_tokens usage_estimated",
     "Money": "billed prompt_cost completion_cost cost_eur balance_after prompt_price completion_price cache_read_price "

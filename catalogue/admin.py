@@ -73,6 +73,7 @@ class ProviderAdmin(_Seeded, ProviderActions, _CatalogueAdmin):
         "in_service",
         "published_status",
         "last_minutes",
+        "last_hour",
         "configured",
         "country",
         "eu_native",
@@ -84,7 +85,7 @@ class ProviderAdmin(_Seeded, ProviderActions, _CatalogueAdmin):
     search_help_text = "Part of the slug or name."
     exclude = ("disabled_reason",)
     readonly_fields: ClassVar = [
-        *("in_service", "published_status", "last_minutes", "last_failure", "last_day", "credentials"),
+        *("in_service", "published_status", "last_minutes", "last_hour", "last_failure", "last_day", "credentials"),
         *(
             field.name
             for field in models.Provider._meta.fields
@@ -93,12 +94,15 @@ class ProviderAdmin(_Seeded, ProviderActions, _CatalogueAdmin):
     ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return health.with_observed(super().get_queryset(request), timezone.now())
+        return health.with_seen(super().get_queryset(request), timezone.now())
 
-    @admin.display(description="published status")
-    def published_status(self, provider: Any) -> str:
-        seen = health.Observed(provider.attempts or 0, provider.failures or 0)
-        status, reason = health.status_of(provider.status_override, seen)
+    @admin.display(description="status")
+    def published_status(self, provider: models.Provider) -> str:
+        """The status as published, and why; "no calls" where `/v1/providers`, for want of a word, says healthy."""
+        calls = health.seen_of(provider).minutes
+        if not provider.status_override and not calls.attempts:
+            return health.shown_status("", calls)
+        status, reason = health.status_of(provider.status_override, calls)
         return f"{status.label} ({reason})"
 
     @admin.display(description="in service")
@@ -107,10 +111,16 @@ class ProviderAdmin(_Seeded, ProviderActions, _CatalogueAdmin):
         return format_html('<strong class="failing">disabled: {}</strong>', reason) if reason else "yes"
 
     @admin.display(description="last 5 minutes")
-    def last_minutes(self, provider: Any) -> str:
-        """Calls and failures; red where most failed, however few."""
-        seen = health.Observed(provider.attempts or 0, provider.failures or 0)
-        return format_html('<strong class="failing">{}</strong>', seen.in_words) if seen.fails else seen.in_words
+    def last_minutes(self, provider: models.Provider) -> str:
+        return self._calls(health.seen_of(provider).minutes)
+
+    @admin.display(description="last hour")
+    def last_hour(self, provider: models.Provider) -> str:
+        return self._calls(health.seen_of(provider).hour)
+
+    def _calls(self, calls: health.Observed) -> str:
+        # red where most failed, however few
+        return format_html('<strong class="failing">{}</strong>', calls.in_words) if calls.fails else calls.in_words
 
     @admin.display(description="last failure")
     def last_failure(self, provider: models.Provider) -> str:

@@ -40,6 +40,7 @@ class CatalogueConfig(AppConfig):
             health.flush,
             troubles.flush,
             Periodic(troubles.LOOK_EVERY_SECONDS, troubles.tell_staff, spread=True),
+            Periodic(health.LOOK_EVERY_SECONDS, health.look),
             Periodic(health.DROP_EVERY_SECONDS, health.drop_old, spread=True),
             Periodic(grid_import.LOOK_EVERY_SECONDS, grid_import.refresh.work),
         ]

@@ -178,7 +178,10 @@ class Provider(models.Model):
         help_text="Of its data centres; empty: as estimated.",
     )
     status_override = models.CharField(
-        max_length=10, choices=Status, blank=True, help_text="What `/providers` shows, no more: it keeps nothing away."
+        max_length=10,
+        choices=Status,
+        blank=True,
+        help_text="What `/providers` shows. Automatic routing passes by what is down; nothing else is kept away.",
     )
     disabled_reason = models.CharField(
         max_length=500, blank=True, default="", db_default="", help_text="Empty: served. Seeding leaves it as it is."

@@ -12,7 +12,7 @@ from uuid import UUID
 import orjson
 from django.conf import settings
 from django.core import signing
-from django.db.models import QuerySet
+from django.db.models import F, Q, QuerySet, Sum
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -27,13 +27,16 @@ from billing.usage.request_failures import FailureDay, RequestFailure
 from billing.usage.rollups import BEGINNING
 from billing.usage.statistics import Days, Scope
 from catalogue.pricing import numbers_of, without_prices
+from catalogue.routing import health
+from catalogue.routing.health import Observed
 from gateway.ids import generation_id, parse_generation_id, parse_request_id, request_id
+from gateway.observing.request_events import Outcome
 
 from .parts import choices
 from .parts.access import AccountContext, account_context, account_page, signed_in_page
 from .parts.advice import explained
 from .parts.filters import FAILURES, NAMES, OUTCOMES, SERVED, filters
-from .parts.routes import listed_models
+from .parts.routes import listed_models, other_routes
 
 PAGE_ROWS = 50
 LONGEST_SEARCH = 100  # characters of it that are shown again
@@ -147,14 +150,30 @@ def failure_detail(request: HttpRequest, request_id: str) -> HttpResponseBase:
     if failure.has_record and Generation.objects.filter(pk=failure.pk).exists():  # else it waits in the spool
         return redirect("usage-record", generation_id=failure.generation_id)
     choice, _, _ = _read(request, current)
+    now = timezone.now()
+    is_the_providers = bool(failure.region) and failure.outcome in (Outcome.FAILED, Outcome.BROKEN)
     context = {
         "failure": failure,
+        "on_route": _on_route(failure, now) if is_the_providers else None,
+        "other_routes": other_routes(failure, current.account.currency, now) if is_the_providers else [],
         "explained": explained(failure),
         "alias": choices.names_of_aliases(current.account, [failure.alias_id] if failure.alias_id else []),
         "back": choice.to("usage-records", **_position(request)),
         "kept_days": settings.GATEWAY_FAILURE_DAYS,
     }
     return current.page(request, "request_failure", context)
+
+
+def _on_route(failure: RequestFailure, now: datetime) -> Observed:
+    """Counts the account's requests over a failure's route in the last hour, and those that failed. Two SELECTs."""
+    names = ("account_id", "provider", "model", "region")
+    same = {name: getattr(failure, name) for name in names} | {"created_at__gt": now - health.HOUR}
+    served = Generation.objects.filter(**same).count()
+    count, is_failed = F("repeated") + 1, Q(outcome__in=[Outcome.FAILED, Outcome.BROKEN])
+    others = RequestFailure.objects.filter(**same).aggregate(
+        without_record=Sum(count, filter=Q(has_record=False), default=0), failed=Sum(count, filter=is_failed, default=0)
+    )
+    return Observed(served + others["without_record"], others["failed"])
 
 
 def page(

@@ -134,6 +134,7 @@ GATEWAY_AUTO_OBJECTIVE = env.str("GATEWAY_AUTO_OBJECTIVE", "carbon")
 if GATEWAY_AUTO_OBJECTIVE not in ("carbon", "cost"):
     raise ImproperlyConfigured("GATEWAY_AUTO_OBJECTIVE is carbon or cost.")
 GATEWAY_AUTO_FAILOVER = _switch("GATEWAY_AUTO_FAILOVER")
+GATEWAY_AUTO_SKIP_DOWN = _switch("GATEWAY_AUTO_SKIP_DOWN", "true")
 GATEWAY_GRID_SOURCES = list(dict.fromkeys(env.list("GATEWAY_GRID_SOURCES", default=[])))
 if not {*GATEWAY_GRID_SOURCES} <= {"entsoe", "energy-charts", "carbonintensity"}:
     raise ImproperlyConfigured("GATEWAY_GRID_SOURCES is some of entsoe,energy-charts,carbonintensity.")

@@ -177,7 +177,11 @@ def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:
 def purpose_of(form: WireForm, call: Call, payer: Payer) -> Purpose:
     """The demands of a call on its route."""
     return Purpose(
-        FITTING[call.shape], NAMES[call.shape], partial(refusals, form, call), partial(conversation, call, payer)
+        FITTING[call.shape],
+        NAMES[call.shape],
+        partial(refusals, form, call),
+        partial(conversation, call, payer),
+        may_probe=not call.counts,
     )
 
 

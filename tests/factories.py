@@ -108,3 +108,5 @@ def forget_health() -> None:
     health.flush()
     ProviderMinute.objects.all().delete()
     ProviderFailure.objects.all().delete()
+    health.look()
+    health._probes.clear()

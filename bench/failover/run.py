@@ -58,7 +58,12 @@ def run(timing: Timing, **env: str) -> dict[tuple[str, str], Cell]:
     """The cells by way and scenario. The gateway has its defaults but for automatic failover and `env`."""
     folder = plugin.scratch() / "failover"
     folder.mkdir()
-    settings = {"GATEWAY_AUTO_FAILOVER": "true", "GATEWAY_AUTO_OBJECTIVE": "cost", **env}
+    settings = {
+        "GATEWAY_AUTO_FAILOVER": "true",
+        "GATEWAY_AUTO_SKIP_DOWN": "false",  # the primary of each scenario fails, and is asked all the same
+        "GATEWAY_AUTO_OBJECTIVE": "cost",
+        **env,
+    }
     with ExitStack() as stack:
         upstream = stack.enter_context(BreakingProvider(timing))
         databases = MigratedDatabases(plugin.databases())

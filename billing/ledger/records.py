@@ -168,6 +168,7 @@ class Generation(FrozenColumns):
     routing_reason = models.CharField(max_length=40, null=True)  # noqa: DJ001
     fallback_reason = models.CharField(max_length=40, null=True)  # noqa: DJ001
     providers_attempted = models.JSONField(default=list)
+    providers_skipped = models.JSONField(null=True)
     eu_sovereign = models.BooleanField(null=True)
 
     uncached_prompt_tokens = models.BigIntegerField()

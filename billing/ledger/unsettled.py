@@ -41,6 +41,7 @@ class Figures(NamedTuple):
     routing_reason: str | None
     fallback_reason: str | None
     providers_attempted: list[str]
+    providers_skipped: list[str] | None
     eu_sovereign: bool | None
     uncached_prompt_tokens: int
     cache_read_tokens: int | None

@@ -169,6 +169,7 @@ def _routing(generation: Generation) -> Json:
             "routing_reason": generation.routing_reason,
             "fallback_occurred": generation.fallback_reason is not None,
             "providers_attempted": generation.providers_attempted,
+            "providers_skipped": generation.providers_skipped,
         }
     )
 

@@ -54,6 +54,7 @@ class ProviderFailure(models.Model):
     provider = models.CharField(primary_key=True, max_length=100)
     failed_at = models.DateTimeField()
     words = models.CharField(max_length=500)
+    probed_at = models.DateTimeField(null=True)  # when a worker last took the probe of a provider that is down
 
     def __str__(self) -> str:
         return f"{self.provider} {self.failed_at:%Y-%m-%d %H:%M:%S}: {self.words}"

@@ -1,13 +1,14 @@
 """The health of providers, and the status that follows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from operator import add
+from operator import add, attrgetter
 from typing import Any
 
+from django.conf import settings
 from django.db import connection
-from django.db.models import OuterRef, QuerySet, Subquery, Sum
+from django.db.models import OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import TruncHour
 from django.utils import timezone
 
@@ -16,16 +17,21 @@ from gateway.observing.request_events import Noted
 from ..models import Provider, Status
 from . import troubles
 from .counters import ProviderFailure, ProviderMinute
+from .routes import Upstream
 
 WINDOW = timedelta(minutes=5)
 DAY = timedelta(days=1)
+HOUR = timedelta(hours=1)
 FEWEST_ATTEMPTS = 5
 DOWN_FROM, DEGRADED_FROM = 0.5, 0.1
 # The upstream refused the request for what it says, and is well.
 REFUSALS = frozenset({400, 404, 413, 422})
 MOST_WORDS = 500
+SUMS = ("sent", "failed", "sent_in_hour", "failed_in_hour")
 KEPT = timedelta(hours=25)  # staff look back over a day
 DROP_EVERY_SECONDS = 600.0
+LOOK_EVERY_SECONDS = 2.0
+PROBE_EVERY = timedelta(seconds=30)
 
 _TABLE = ProviderMinute._meta.db_table
 _ADD = f"""
@@ -50,8 +56,31 @@ class Observed:
         return bool(self.failures) and self.failures >= DOWN_FROM * self.attempts
 
     @property
+    def troubles(self) -> bool:
+        """True from the share of failures on that is no longer healthy, however few they are."""
+        return bool(self.failures) and self.failures >= DEGRADED_FROM * self.attempts
+
+    @property
+    def percent(self) -> float | None:
+        """The share that failed, in percent; None where nothing was sent."""
+        return 100 * self.failures / self.attempts if self.attempts else None
+
+    @property
     def in_words(self) -> str:
         return f"{self.failures:,} of {self.attempts:,} failed" if self.attempts else "nothing sent"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A provider's calls of the last 5 minutes, which its status is made of, and of the last hour."""
+
+    minutes: Observed = field(default_factory=Observed)
+    hour: Observed = field(default_factory=Observed)
+
+    @property
+    def fails(self) -> bool:
+        """True where most calls fail now, or failed when there last were any."""
+        return (self.minutes if self.minutes.attempts else self.hour).fails
 
 
 def is_failure(status: int | None) -> bool:
@@ -81,22 +110,39 @@ def last_failure(slug: str) -> ProviderFailure | None:
 
 def observed(now: datetime) -> dict[str, Observed]:
     """The calls of each provider in the last 5 minutes."""
-    rows = recent(now).values_list("provider").annotate(Sum("attempts"), Sum("failures"))
+    rows = within(WINDOW, now).values_list("provider").annotate(Sum("attempts"), Sum("failures"))
     return {slug: Observed(attempts, failures) for slug, attempts, failures in rows}
 
 
-def recent(now: datetime) -> QuerySet[ProviderMinute]:
-    """The rows that a status is made of."""
-    return ProviderMinute.objects.filter(minute__gt=now - WINDOW, minute__lte=now)
+def seen(now: datetime) -> dict[str, Seen]:
+    """The calls of each provider in the last 5 minutes and in the last hour. One SELECT."""
+    newest = Q(minute__gt=now - WINDOW)
+    sums = [Sum(column, filter=which, default=0) for which in (newest, Q()) for column in ("attempts", "failures")]
+    rows = within(HOUR, now).values_list("provider").annotate(**dict(zip(SUMS, sums, strict=True)))
+    return {slug: _seen(*counts) for slug, *counts in rows}
 
 
-def with_observed(providers: QuerySet[Provider], now: datetime) -> QuerySet[Provider]:
-    """The providers, with `attempts` and `failures` of the last 5 minutes."""
-    rows = recent(now).filter(provider=OuterRef("slug")).values("provider")
-    return providers.annotate(
-        attempts=Subquery(rows.annotate(all=Sum("attempts")).values("all")),
-        failures=Subquery(rows.annotate(all=Sum("failures")).values("all")),
-    )
+def within(time: timedelta, now: datetime) -> QuerySet[ProviderMinute]:
+    """The rows of the last so many minutes."""
+    return ProviderMinute.objects.filter(minute__gt=now - time, minute__lte=now)
+
+
+def with_seen(providers: QuerySet[Provider], now: datetime) -> QuerySet[Provider]:
+    """The providers, with the columns that `seen_of` reads."""
+    sums = []
+    for time in (WINDOW, HOUR):
+        rows = within(time, now).filter(provider=OuterRef("slug")).values("provider")
+        sums += [Subquery(rows.annotate(all=Sum(column)).values("all")) for column in ("attempts", "failures")]
+    return providers.annotate(**dict(zip(SUMS, sums, strict=True)))
+
+
+def seen_of(provider: Provider) -> Seen:
+    """The calls of a provider of `with_seen`."""
+    return _seen(*(count or 0 for count in attrgetter(*SUMS)(provider)))
+
+
+def _seen(attempts: int, failures: int, in_hour: int, failures_in_hour: int) -> Seen:
+    return Seen(Observed(attempts, failures), Observed(in_hour, failures_in_hour))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,26 +151,28 @@ class UnwellProvider:
 
     provider: Provider
     words: str
+    hour: Observed
     is_severe: bool
     last_failure: ProviderFailure | None
 
 
 def unwell(now: datetime) -> list[UnwellProvider]:
-    """Providers that are disabled, set to be unwell, failing, or that refuse the gateway itself. Three SELECTs."""
+    """Providers that are disabled, set to be unwell, that failed within the hour, or that refuse the gateway itself.
+    Three SELECTs."""
     found = []
     failures, refusing = ProviderFailure.objects.in_bulk(), troubles.current(now)
-    for provider in with_observed(Provider.objects.all(), now):
-        seen = Observed(provider.attempts or 0, provider.failures or 0)  # type: ignore[attr-defined]  # annotated
+    for provider in with_seen(Provider.objects.all(), now):
+        calls = seen_of(provider)
         words = [f"disabled: {provider.disabled_reason}"] if provider.disabled_reason else []
         if provider.status_override not in ("", Status.HEALTHY):
             words.append(f"status set to {provider.status_override}")
-        if seen.failures and seen.failures >= DEGRADED_FROM * seen.attempts:
-            words.append(seen.in_words)
+        if calls.minutes.troubles or calls.hour.troubles:
+            words.append(calls.minutes.in_words)
         if provider.slug in refusing:
             words.append(refusing[provider.slug].words)
         if words:
-            is_severe = bool(provider.disabled_reason) or seen.fails or provider.slug in refusing
-            found.append(UnwellProvider(provider, "; ".join(words), is_severe, failures.get(provider.slug)))
+            is_severe = bool(provider.disabled_reason) or calls.fails or provider.slug in refusing
+            found.append(UnwellProvider(provider, "; ".join(words), calls.hour, is_severe, failures.get(provider.slug)))
     return found
 
 
@@ -146,6 +194,52 @@ def status_of(override: str, observed: Observed | None) -> tuple[Status, str]:
     share = observed.failures / observed.attempts
     status = Status.DOWN if share >= DOWN_FROM else Status.DEGRADED if share >= DEGRADED_FROM else Status.HEALTHY
     return status, f"{observed.failures} of {observed.attempts} attempts failed in 5 minutes"
+
+
+def shown_status(override: str, observed: Observed) -> str:
+    """The status as pages say it, where what nobody has measured is not healthy."""
+    if not override and observed.attempts < FEWEST_ATTEMPTS:
+        return "too few calls" if observed.attempts else "no calls"
+    return status_of(override, observed)[0].label
+
+
+def look() -> None:
+    """Follows what all workers see of the providers, and takes the probes that are due: a worker's share."""
+    global _down_since  # noqa: PLW0603  # one worker, one view of the providers, swapped whole
+    now = timezone.now()
+    all_calls = observed(now) if settings.GATEWAY_AUTO_SKIP_DOWN else {}
+    down = {slug for slug, calls in all_calls.items() if status_of("", calls)[0] == Status.DOWN}
+    _down_since = {slug: _down_since.get(slug, now) for slug in down}
+    due = [slug for slug in sorted(_passed_by & down) if _down_since[slug] <= now - PROBE_EVERY]
+    _passed_by.clear()
+    # A conditional UPDATE, so that of all workers one sends the probe.
+    free = Q(probed_at=None) | Q(probed_at__lte=now - PROBE_EVERY)
+    for slug in due:
+        if ProviderFailure.objects.filter(free, provider=slug).update(probed_at=now):
+            _probes[slug] = now
+
+
+def is_passed_by(upstream: Upstream) -> bool:
+    """Tells whether automatic routing prefers any other provider to this one, which is down."""
+    if not settings.GATEWAY_AUTO_SKIP_DOWN:
+        return False
+    override = upstream.status_override
+    return override == Status.DOWN or (not override and upstream.slug in _down_since)
+
+
+def note_passed_by(slug: str) -> None:
+    """Asks for a probe: who is never passed by needs none."""
+    _passed_by.add(slug)
+
+
+def has_probe(slug: str) -> bool:
+    """Tells whether this worker may send the provider the request that finds out whether it is back."""
+    return slug in _probes and timezone.now() - _probes[slug] < PROBE_EVERY
+
+
+def take_probe(slug: str) -> None:
+    """Spends the probe."""
+    del _probes[slug]
 
 
 def drop_before(moment: datetime) -> int:
@@ -179,3 +273,6 @@ def _write_failures(failures: Mapping[str, ProviderFailure]) -> None:
 
 _outcomes: Noted[tuple[datetime, str], Observed] = Noted(_write, join=add)  # by minute and provider
 _failures: Noted[str, ProviderFailure] = Noted(_write_failures)
+_down_since: dict[str, datetime] = {}  # the providers that are down, and when this worker first saw it
+_passed_by: set[str] = set()  # since the last look: whoever has no requests to send takes no probe
+_probes: dict[str, datetime] = {}  # which this worker may send, and since when

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 
+from django.conf import settings
 from django.utils import timezone
 
 from billing.models import Generation
 from billing.usage.request_failures import RequestFailure
-from catalogue.listing import View, listed, servable, served_now
+from catalogue.listing import View, auto_info, listed, servable, served_now
 from catalogue.models import PER_MILLION, WITH_ENDPOINT, Modality, Status
 from catalogue.pricing import MILLION, carbon_per_token, rates_between
 from catalogue.routing import health, quota, snapshot
-from catalogue.routing.health import Observed
+from catalogue.routing.health import Seen
 from catalogue.routing.routes import (
     AUTO,
     EMBEDDING,
@@ -59,7 +60,12 @@ class RouteLine:
     currency: str
     rate: Decimal | None
     status: Status
+    calls: Seen
     problems: tuple[str, ...]
+
+    @property
+    def shown_status(self) -> str:
+        return health.shown_status(self.offer.upstream.status_override, self.calls.minutes)
 
     @property
     def is_eu_sovereign(self) -> bool:
@@ -165,7 +171,7 @@ def lines_of(
     catalogue: Snapshot,
     view: View,
     currency: str,
-    observed: Mapping[str, Observed],
+    seen: Mapping[str, Seen],
 ) -> Iterator[RouteLine]:
     """The lines of some routes."""
     rates: dict[str, Decimal | None] = {}
@@ -175,12 +181,14 @@ def lines_of(
         if own not in rates:
             known = rates_between(own, currency, catalogue.units_per_eur)
             rates[own] = None if known is None else known.account
+        calls = seen.get(offer.upstream.slug, Seen())
         yield RouteLine(
             offer=offer,
             route=route,
             currency=currency,
             rate=rates[own],
-            status=health.status_of(offer.upstream.status_override, observed.get(offer.upstream.slug))[0],
+            status=health.status_of(offer.upstream.status_override, calls.minutes)[0],
+            calls=calls,
             problems=tuple(
                 dict.fromkeys([*_problems_of_offer(offer, view.today), *_problems_of_route(catalogue, view, route)])
             ),
@@ -217,6 +225,24 @@ def listed_models(requests: Iterable[Generation | RequestFailure]) -> set[str]:
     view = View(today, quota.held(catalogue.with_quota, today))
     wanted = {request.model for request in requests} & catalogue.by_canonical_id.keys()
     return {id_ for id_ in wanted if any(servable(offer, view) for offer in catalogue.by_canonical_id[id_])}
+
+
+def other_routes(failure: RequestFailure, currency: str, now: datetime) -> list[RouteLine]:
+    """The routes that serve a failure's model beside its own now, as automatic routing prefers them."""
+    if not snapshot.is_loaded():
+        return []
+    catalogue = snapshot.current()
+    view = View(now.date(), quota.held(catalogue.with_quota, now.date()))
+    auto = auto_info(catalogue, failure.model, view, settings.GATEWAY_AUTO_OBJECTIVE)
+    preferred = [] if auto is None else auto["auto_routing"]["candidates"]
+    routes = [
+        (offer, route)
+        for offer in catalogue.by_canonical_id.get(failure.model, ())
+        for route in servable(offer, view)
+        if route.id != failure.route_id
+    ]
+    routes.sort(key=lambda found: preferred.index(found[1].id) if found[1].id in preferred else len(preferred))
+    return list(lines_of(routes, catalogue, view, currency, health.seen(now)))
 
 
 def model_to_try(now: datetime) -> str:

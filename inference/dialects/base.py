@@ -194,6 +194,9 @@ class Dialect(Protocol):
     def health_request(self, upstream: Upstream) -> UpstreamRequest:
         """A GET that costs nothing and needs the credential: of the upstream's models."""
 
+    def empty_request(self, upstream: Upstream) -> UpstreamRequest:
+        """A POST of a call without content, which costs nothing: an upstream refuses it for what it lacks."""
+
     def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> Reply:
         """A whole answer. `total_includes` is the provider's (`Upstream`). Raises as `StreamDecoder.decode`."""
 

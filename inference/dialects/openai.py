@@ -110,6 +110,9 @@ class OpenAIDialect:
     def health_request(self, upstream: Upstream) -> UpstreamRequest:
         return UpstreamRequest(f"{upstream.base_url.rstrip('/')}/models", b"", HEADERS(upstream))
 
+    def empty_request(self, upstream: Upstream) -> UpstreamRequest:
+        return UpstreamRequest(upstream.base_url.rstrip("/") + PATHS[Shape.CHAT], b"{}", HEADERS(upstream))
+
     def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> Reply:
         """The answer object, with its usage taken out."""
         answer = parse_object(body)

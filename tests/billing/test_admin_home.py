@@ -17,6 +17,7 @@ from billing.usage.request_failures import FailureDay
 from catalogue.loader import release
 from catalogue.models import Provider
 from catalogue.routing import health
+from catalogue.routing.counters import ProviderMinute
 from gateway.observing.request_events import Outcome
 from tests.billing.records import open_for
 from tests.billing.timeline import advance_all
@@ -55,6 +56,28 @@ def test_calls_cost_and_errors_of_all_accounts_are_added_up_by_day(admin_client:
     assert shown[13] == f"{day_ago(13):%a %-d %b} 2 0 0.0 % 0.0017"
 
 
+def test_who_failed_within_the_hour_is_listed_and_red_until_it_serves_again(admin_client: Client) -> None:
+    forget_health()
+    now = timezone.now().replace(second=0, microsecond=0)
+
+    def calls(slug: str, minutes_ago: int, failures: int, attempts: int) -> None:
+        minute = now - timedelta(minutes=minutes_ago)
+        ProviderMinute.objects.create(provider=slug, minute=minute, attempts=attempts, failures=failures)
+
+    for slug in ("before", "dead", "healed"):
+        Provider.objects.create(slug=slug, name=slug, country="FR", dialect="openai")
+    calls("before", 70, 36, 36)
+    calls("dead", 20, 36, 36)
+    calls("healed", 20, 36, 36)
+    calls("healed", 1, 0, 20)
+    assert lines(admin_client, "unwell") == [
+        "dead nothing sent 36 of 36 failed none",
+        "healed 0 of 20 failed 36 of 56 failed none",
+    ]
+    assert '<strong class="failing">nothing sent</strong>' in admin_client.get("/admin/").text
+    assert '<strong class="failing">0 of 20 failed</strong>' not in admin_client.get("/admin/").text
+
+
 def test_unwell_providers_come_with_their_last_failure(admin_client: Client) -> None:
     assert lines(admin_client, "unwell") == ["None."]
     forget_health()
@@ -69,10 +92,10 @@ def test_unwell_providers_come_with_their_last_failure(admin_client: Client) -> 
     health.flush()
     moment = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: ")
     assert [moment.sub("", line) for line in lines(admin_client, "unwell")] == [
-        "failing 3 of 3 failed Provider 'failing' broke.",
-        "off disabled: It answers in tongues. none",
-        "set status set to degraded none",
-        "wavering 1 of 6 failed Provider 'wavering' broke.",
+        "failing 3 of 3 failed 3 of 3 failed Provider 'failing' broke.",
+        "off disabled: It answers in tongues. nothing sent none",
+        "set status set to degraded nothing sent none",
+        "wavering 1 of 6 failed 1 of 6 failed Provider 'wavering' broke.",
     ]
     assert '<strong class="failing">3 of 3 failed</strong>' in admin_client.get("/admin/").text
     assert '<strong class="failing">1 of 6 failed</strong>' not in admin_client.get("/admin/").text

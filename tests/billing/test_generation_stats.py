@@ -198,6 +198,7 @@ def test_a_fallback_is_shown_with_who_was_tried(holder: Holder) -> None:
         routing_reason="lowest_cost",
         fallback_reason="primary_timeout",
         providers_attempted=["sim", "simkey"],
+        providers_skipped=["dead"],
     )
     ledger.book(record, using="default")
     assert holder.read(f"/v1/generation/{record.public_id}")["routing_info"] == {
@@ -205,6 +206,7 @@ def test_a_fallback_is_shown_with_who_was_tried(holder: Holder) -> None:
         "routing_reason": "lowest_cost",
         "fallback_occurred": True,
         "providers_attempted": ["sim", "simkey"],
+        "providers_skipped": ["dead"],
     }
 
 

@@ -373,6 +373,7 @@ def test_the_statement_does_what_the_models_do(priced: bool) -> None:
         "routing_reason": "only_route",
         "fallback_reason": "primary_timeout",
         "providers_attempted": ["one", 'quo"ted', "ünï"],
+        "providers_skipped": ["two", 'quo"ted'],
         "eu_sovereign": True,
         "energy_per_token_wh": Decimal("0.000000000000001"),
         "energy_per_prompt_token_wh": Decimal("0.0002"),

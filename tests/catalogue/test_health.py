@@ -11,7 +11,7 @@ from pytest_django import DjangoAssertNumQueries
 from catalogue.models import Provider
 from catalogue.routing import health
 from catalogue.routing.counters import ProviderMinute
-from catalogue.routing.health import Observed
+from catalogue.routing.health import Observed, Seen
 from gateway.server.hooks import worker_hooks
 from tests.billing.test_ledger import in_threads
 from tests.factories import forget_health
@@ -176,8 +176,41 @@ def test_staff_see_what_is_published(seed: Seed, llama: Entry, clock: Clock) -> 
     note("acme", failures=2, successes=8)
     note("somebody-else", failures=9)
     health.flush()
-    acme = health.with_observed(Provider.objects.all(), NOON).get()
-    assert (acme.attempts, acme.failures) == (10, 2)  # type: ignore[attr-defined]  # annotated
+    acme = health.with_seen(Provider.objects.all(), NOON).get()
+    assert health.seen_of(acme) == Seen(Observed(10, 2), Observed(10, 2))
+
+
+def test_an_hour_is_looked_back_beside_five_minutes(
+    seed: Seed, llama: Entry, clock: Clock, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    seed(llama)
+    for minutes in (0, 55, 58, 60):
+        clock.set(NOON + timedelta(minutes=minutes))
+        note("acme", failures=1, successes=minutes)
+    note("zenith", successes=1)
+    health.flush()
+    now = NOON + timedelta(minutes=60)
+    acme = Seen(Observed(61 + 59, 2), Observed(61 + 59 + 56, 3))
+    with django_assert_num_queries(1):
+        assert health.seen(now) == {"acme": acme, "zenith": Seen(Observed(1, 0), Observed(1, 0))}
+    assert health.seen_of(health.with_seen(Provider.objects.all(), now).get()) == acme
+    quiet = health.seen(now + timedelta(minutes=10))["acme"]
+    assert quiet == Seen(Observed(), Observed(61 + 59 + 56, 3))
+
+
+@pytest.mark.parametrize(
+    ("override", "observed", "shown"),
+    [
+        ("", Observed(), "no calls"),
+        ("", Observed(4, 4), "too few calls"),
+        ("", Observed(5, 0), "healthy"),
+        ("", Observed(5, 5), "down"),
+        ("healthy", Observed(), "healthy"),
+        ("down", Observed(4, 0), "down"),
+    ],
+)
+def test_what_nobody_measured_is_not_shown_as_healthy(override: str, observed: Observed, shown: str) -> None:
+    assert health.shown_status(override, observed) == shown
 
 
 def test_staff_look_back_over_a_day_by_hours(clock: Clock) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests import bills
 from tests.catalogue import Entry, catalogue_for, model, provider, region
-from tests.chat import Stream, answer, ask, question
+from tests.chat import Stream, answer, ask
 from tests.conftest import OpenAccount, StartGateway
 from tests.patience import eventually
 from tests.servers.customer import Customer
@@ -55,6 +55,7 @@ def catalogue(simulator_url: str) -> Entry:
         *(provider(slug, simulator_url, status=status) for slug, status in overridden.items()),
         provider("refuser", "http://127.0.0.1:9/v1"),
         provider("spare", simulator_url),
+        provider("said-down", simulator_url, status="down"),
     ]
     everyone = [*PROVIDERS, *overridden, "refuser"]
     file["models"] = [
@@ -64,8 +65,9 @@ def catalogue(simulator_url: str) -> Entry:
     ]
     cheap = {"currency": "EUR", "prompt_per_1m_tokens": 0.1, "completion_per_1m_tokens": 0.1}
     file["models"] += [
-        model("choice", provider="chosen", pricing=cheap, regions=[region("FRPAR")]),
+        model("choice", provider="chosen", upstream_model="status:500", pricing=cheap, regions=[region("FRPAR")]),
         model("choice", provider="spare", regions=[region("FRPAR")]),
+        model("only-down", provider="said-down", regions=[region("FRPAR")]),
     ]
     return file
 
@@ -198,11 +200,26 @@ def test_staff_have_the_last_word(customer: Customer) -> None:
     assert published() == words
 
 
-def test_a_provider_that_is_down_is_served_from_all_the_same(customer: Customer) -> None:
-    ask_often(customer, "chosen/test/fails")
-    assert becomes(customer, "chosen", "down")
-    assert answer(customer, "auto/test/choice")["model"] == "chosen/test/choice/FRPAR"
-    assert answer(customer, "chosen/test/choice")["model"] == "chosen/test/choice/FRPAR"
+def test_a_provider_that_is_down_is_passed_by_where_another_route_is_not(customer: Customer) -> None:
+    assert ask(customer, "auto/test/choice").status_code == 503
+    assert eventually(lambda: ask(customer, "auto/test/choice").status_code == 200)
+    assert statuses(customer)["chosen"] == "down"
+    passed = answer(customer, "auto/test/choice")
+    metadata = passed["gateway_metadata"]
+    assert (metadata["providers_skipped"], metadata["providers_attempted"]) == (["chosen"], ["spare"])
+    assert (metadata["routing_reason"], metadata["fallback_occurred"]) == ("only_route", False)
+    record = customer.http.get(f"/v1/generation/{passed['id']}").json()
+    assert record["routing_info"]["providers_skipped"] == ["chosen"]
+    streamed = Stream.of(ask(customer, "auto/test/choice", stream=True))
+    assert streamed.frames[-1]["gateway_metadata"]["providers_skipped"] == ["chosen"]
     listed = customer.http.get("/v1/models/auto/test/choice").json()
     assert listed["auto_routing"]["candidates"] == ["chosen/test/choice/FRPAR", "spare/test/choice/FRPAR"]
-    assert customer.http.post("/v1/chat/completions", json=question("chosen/test/echo")).status_code == 200
+
+
+def test_neither_a_pin_nor_an_alias_is_moved_from_a_provider_that_is_down(customer: Customer) -> None:
+    alias = {"name": "held", "target": "said-down/test/only-down/FRPAR"}
+    assert customer.http.post("/v1/aliases", json=alias).status_code == 201
+    for model_id in ("said-down/test/only-down", "alias/held", "auto/test/only-down"):
+        metadata = answer(customer, model_id)["gateway_metadata"]
+        assert metadata["provider"] == "said-down"
+        assert "providers_skipped" not in metadata

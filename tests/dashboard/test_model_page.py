@@ -75,8 +75,8 @@ def test_the_routes_of_a_model_are_compared(member: Client) -> None:
     assert paris.startswith("Paris, FR FRPAR default region EU-sovereign sim/test/cached/FRPAR Copy")
     assert "chat · streaming: yes · function calling: yes · image input: unknown · Cache write: 0.75" in paris
     # Context, max output, prompt, cached prompt, completion, energy, grid, carbon, first token, status.
-    assert "131,072 8,192 0.60 0.06 1.20 200 44 8.8 – unknown healthy" in paris  # noqa: RUF001
-    assert "131,072 8,192 0.60 0.06 1.20 200 344 68.8 – unknown healthy" in frankfurt  # noqa: RUF001
+    assert "131,072 8,192 0.60 0.06 1.20 200 44 8.8 – unknown No calls" in paris  # noqa: RUF001
+    assert "131,072 8,192 0.60 0.06 1.20 200 344 68.8 – unknown No calls" in frankfurt  # noqa: RUF001
     tiered = words(member, "tiered")
     assert "Prompt, prompts above 22 tokens: 1.20 · Completion, prompts above 22 tokens: 1.80" in tiered
     assert "Cached prompt, prompts above 22 tokens: 0.12" in tiered
@@ -145,12 +145,12 @@ def test_the_time_to_the_first_token_is_the_accounts_own(member: Client) -> None
     mine, theirs = User.objects.get(email=MEMBER).account_set.get(), open_for("somebody@example.com", name="Theirs")
     route: dict[str, Any] = {"provider": "sim", "model": "test/cached", "region": "FRPAR"}
     serve(theirs, **route, first_token_ms=9_000)
-    assert "9 healthy" not in words(member, "cached")
+    assert "9 No calls" not in words(member, "cached")
     for milliseconds in (300, 500):
         serve(mine, **route, first_token_ms=milliseconds)
     paris, frankfurt = words(member, "cached").split("Sim, FR · ")[1:]
-    assert "8.8 0.4 healthy" in paris
-    assert "68.8 – unknown healthy" in frankfurt  # noqa: RUF001
+    assert "8.8 0.4 No calls" in paris
+    assert "68.8 – unknown No calls" in frankfurt  # noqa: RUF001
 
 
 def test_code_is_for_automatic_routing_or_the_route_that_is_chosen(member: Client) -> None:

@@ -128,6 +128,9 @@ class AnthropicDialect:
     def health_request(self, upstream: Upstream) -> UpstreamRequest:
         return UpstreamRequest(f"{upstream.base_url.rstrip('/')}/models", b"", _headers(upstream))
 
+    def empty_request(self, upstream: Upstream) -> UpstreamRequest:
+        return UpstreamRequest(f"{upstream.base_url.rstrip('/')}/messages", b"{}", _headers(upstream))
+
     def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> Reply:
         """The message as a chat completion, with its usage taken out; as it came where a message was asked for."""
         message = parse_object(body)

@@ -2,8 +2,10 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -18,7 +20,8 @@ from django.utils import timezone
 from billing.usage import partitions
 from catalogue.loader import release
 from catalogue.routing import snapshot
-from catalogue.routing.routes import Upstream
+from catalogue.routing.routes import Snapshot, Upstream
+from gateway.fastpath.http_client import UpstreamRequest
 from gateway.management.base import OperatorCommand, explain
 from gateway.server import settings_warnings
 from inference.dialects import DIALECTS
@@ -27,17 +30,24 @@ SECONDS = 5.0  # for each answer from elsewhere
 LEAST_FREE_BYTES = 1 << 30
 MOST_APART = timedelta(seconds=5)
 REFUSED = (401, 403)
+NOT_THERE = (404, 405)
+TAKEN = (400, 422)  # what a call without content gets where address and credential are right
 
 
 class CheckFailed(Exception):
     """A fault, and what to do about it."""
 
 
+class Doubtful(Exception):
+    """What may be meant so, and what to do if it is not."""
+
+
 class Command(OperatorCommand):
     only_reads = True
     help = (
-        "Looks at what the gateway needs (settings, database, migrations, catalogue, cache, disk, mail, the clock, "
-        "each provider's credential) and says what to do. Exits 1 where something is wrong. Each provider gets a GET."
+        "Looks at what the gateway needs (settings, database, migrations, cache, disk, mail, catalogue, clocks, "
+        "each provider's address and credential) and says what to do. Exits 1 where something is WRONG, not for what "
+        "to LOOK at. Each provider is asked for its models, or sent a call without content; neither costs anything."
     )
     requires_system_checks: list[str] = []
 
@@ -50,6 +60,8 @@ class Command(OperatorCommand):
             except CheckFailed as fault:
                 failed = True
                 self.stdout.write(f"WRONG {name}: {fault}")
+            except Doubtful as doubt:
+                self.stdout.write(f"LOOK  {name}: {doubt}")
         if failed:
             raise SystemExit(1)
 
@@ -58,11 +70,23 @@ def _checks() -> Iterator[tuple[str, Callable[[], str]]]:
     yield from (("settings", _settings), ("database", _database), ("migrations", _migrations))
     if connection.vendor == "postgresql":
         yield "records", _records
-    yield from (("cache", _cache), ("disk", _disk), ("mail", _mail), ("catalogue", _catalogue))
+    yield from (("cache", _cache), ("disk", _disk), ("mail", _mail), ("credit", _credit))
+    yield from (("catalogue", _catalogue), ("release", _release))
     if snapshot.is_loaded():
-        for upstream in snapshot.current().upstreams.values():
-            if upstream.configured:
-                yield f"provider {upstream.slug}", lambda upstream=upstream: _provider(upstream)  # type: ignore[misc]
+        for name, upstream in _addresses(snapshot.current()):
+            yield f"provider {name}", partial(_provider, upstream)
+
+
+def _addresses(catalogue: Snapshot) -> Iterator[tuple[str, Upstream]]:
+    """Each configured provider at each address that its routes have, named by their regions where there are several."""
+    for upstream in catalogue.upstreams.values():
+        regions: dict[str, list[str]] = {}
+        for (slug, _), offer in catalogue.offers.items():
+            for route in offer.routes.values() if slug == upstream.slug else ():
+                regions.setdefault(route.base_url, []).append(route.locode)
+        for base_url, locodes in regions.items() if upstream.configured else ():
+            which = f" in {', '.join(sorted({*locodes}))}" if len(regions) > 1 else ""
+            yield upstream.slug + which, replace(upstream, base_url=base_url)
 
 
 def _settings() -> str:
@@ -81,6 +105,11 @@ def _database() -> str:
                 cursor.execute("SHOW statement_timeout")
                 if settings.DATABASE_TRANSACTION_POOLING and cursor.fetchone() == ("0",):
                     raise CheckFailed("No statement ends by itself: ALTER ROLE … SET statement_timeout = '30s'.")
+                cursor.execute("SELECT clock_timestamp()")
+                apart = cursor.fetchone()[0] - timezone.now()
+                if abs(apart) > MOST_APART:
+                    seconds = apart.total_seconds()
+                    raise CheckFailed(f"Its clock is {seconds:+.0f} s from this machine's: run an NTP client on both.")
     except Error as error:
         if "read-only" in str(error):
             raise CheckFailed(
@@ -89,7 +118,11 @@ def _database() -> str:
         if "startup parameter" in str(error):
             raise CheckFailed("DATABASE_URL leads to PgBouncer: set DATABASE_TRANSACTION_POOLING=true.") from None
         raise CheckFailed(f"{explain(error)} Check DATABASE_URL, and that the server is up.") from None
-    return connection.vendor
+    if connection.vendor == "postgresql":
+        return "postgresql"
+    if settings.BEHIND_TLS or settings.WEB_CONCURRENCY > 1:
+        raise CheckFailed("It is SQLite, for a trial with one worker: set DATABASE_URL to a PostgreSQL.")
+    return f"sqlite, for a trial, in {connection.settings_dict['NAME']}"
 
 
 def _migrations() -> str:
@@ -116,11 +149,13 @@ def _cache() -> str:
     if settings.SHARED_CACHE_URL is None:
         return "each worker's own memory"
     try:
-        with redis.Redis.from_url(settings.SHARED_CACHE_URL, socket_timeout=SECONDS) as client:
-            client.ping()
+        with redis.Redis.from_url(settings.SHARED_CACHE_URL, socket_timeout=SECONDS, retry=None) as client:
+            client.set("gateway:doctor", "", px=1000)
+    except redis.ResponseError as refusal:
+        raise CheckFailed(f"Redis takes no writes ({str(refusal).split(maxsplit=1)[0]}): see its log.") from None
     except redis.RedisError:
         raise CheckFailed("Redis does not answer: check CACHE_URL, and that the server is up.") from None
-    return "Redis answers"
+    return "Redis takes writes"
 
 
 def _disk() -> str:
@@ -145,6 +180,8 @@ def _disk() -> str:
 def _mail() -> str:
     backend = settings.EMAIL_BACKEND.rsplit(".", maxsplit=2)[-2]
     if backend != "smtp":
+        if settings.BEHIND_TLS:
+            raise CheckFailed(f"It is not sent ({backend}), and nobody gets in without: set EMAIL_URL to a server.")
         return f"not sent ({backend}); EMAIL_URL names a server"
     try:
         server = get_connection(timeout=SECONDS)
@@ -155,32 +192,90 @@ def _mail() -> str:
     return "the server answers"
 
 
+def _credit() -> str:
+    if settings.BILLING_CONTACT_URL:
+        return str(settings.BILLING_CONTACT_URL)
+    if settings.BEHIND_TLS:
+        raise Doubtful("Members without credit are told of no address: set BILLING_CONTACT_URL.")
+    return "no BILLING_CONTACT_URL"
+
+
 def _catalogue() -> str:
     try:
         snapshot.refresh()
     except Error as error:
         raise CheckFailed(explain(error)) from None
-    offers = len(snapshot.current().offers)
-    if not offers:
+    catalogue = snapshot.current()
+    if not catalogue.offers:
         raise CheckFailed("It is empty: run `manage.py seed_catalogue`.")
-    old = release.warning(timezone.now().date())
-    return f"{offers} offers. {old}" if old else f"{offers} offers"
+    offers = [offer for offer in catalogue.offers.values() if offer.upstream.configured]
+    if not offers:
+        raise CheckFailed(
+            f"{len(catalogue.offers)} offers, and no provider of theirs has its credential: set the variable that its "
+            "entry names, SCALEWAY_API_KEY for example, and restart."
+        )
+    return f"{len(catalogue.offers)} offers, {len(offers)} of them of providers that have their credential"
+
+
+def _release() -> str:
+    if old := release.warning(timezone.now().date()):
+        raise Doubtful(old)
+    return f"the catalogue that ships is of {release.released_on()}"
 
 
 def _provider(upstream: Upstream) -> str:
-    asked = DIALECTS[upstream.dialect].health_request(upstream)
+    dialect = DIALECTS[upstream.dialect]
+    answer = _asked("GET", dialect.health_request(upstream))
+    asked_for = "Its list of models"
+    if answer.status_code in NOT_THERE:  # some have none, and a base_url without its last part has none either
+        asked_for = "Neither a list of models nor a call is answered there; it"
+        answer = _asked("POST", dialect.empty_request(upstream))
+        if answer.status_code in TAKEN:
+            return f"takes the credential ({_milliseconds(answer)} ms), and has no list of models"
+    status = answer.status_code
+    if status in REFUSED:
+        raise CheckFailed(f"It refuses the credential ({status}): set another one in its variable and restart.")
+    _compare_clocks(answer)
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        raise Doubtful("It limits requests (429), and so says nothing of the credential: try again later.")
+    if status >= 500:
+        raise CheckFailed(f"{asked_for} answers {status}: the provider is out of order, or its base_url is wrong.")
+    if status != HTTPStatus.OK:
+        raise CheckFailed(f"{asked_for} answers {status}: check its base_url, up to the version's path.")
+    return f"takes the credential ({_milliseconds(answer)} ms)"
+
+
+def _asked(method: str, request: UpstreamRequest) -> requests.Response:
     try:
         with requests.Session() as session:
             session.trust_env = False  # completions know no proxy and no .netrc either
-            answer = session.get(asked.url, headers=asked.headers, timeout=SECONDS, allow_redirects=False, stream=True)
+            return session.request(
+                method,
+                request.url,
+                data=request.body or None,
+                headers=request.headers,
+                timeout=SECONDS,
+                allow_redirects=False,
+                stream=True,
+            )
     except requests.RequestException as error:
         raise CheckFailed(
             f"It cannot be reached ({type(error).__name__}): check its base_url and the way out."
         ) from None
-    status, date = answer.status_code, answer.headers.get("Date")
-    if status in REFUSED:
-        raise CheckFailed(f"It refuses the credential ({status}): set another one in its variable and restart.")
-    if date and abs(parsedate_to_datetime(date) - timezone.now()) > MOST_APART:
+
+
+def _compare_clocks(answer: requests.Response) -> None:
+    """Raises CheckFailed where an answer that was made now says another time."""
+    date = answer.headers.get("Date", "")
+    if "Age" in answer.headers:  # it comes from a cache, and so does its date
+        return
+    try:
+        said = parsedate_to_datetime(date)
+    except ValueError:
+        return  # no date that is one
+    if said.tzinfo is not None and abs(said - timezone.now()) > MOST_APART:
         raise CheckFailed(f"Its clock says {date}: this machine's is off. Run an NTP client.")
-    took = round(answer.elapsed.total_seconds() * 1000)
-    return f"takes the credential ({took} ms)" if status == HTTPStatus.OK else f"reachable; answered {status}"
+
+
+def _milliseconds(answer: requests.Response) -> int:
+    return round(answer.elapsed.total_seconds() * 1000)
