@@ -1,7 +1,6 @@
 """`manage.py doctor`: what the gateway needs, what is wrong with it, and what to do."""
 
 import contextlib
-import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path

@@ -22,6 +22,8 @@ from tests.servers.process import ServerError, ServerProcess, free_port
 # Where tests differ from the defaults: one address sends every request, and a leftover stream must not hold up the end.
 TEST_DEFAULTS = {"GATEWAY_IP_RATE": "off", "GATEWAY_DRAIN_TIMEOUT": "3", "WEB_CONCURRENCY": "1"}
 
+FOLLOWED_WITHIN = 10.0  # seconds, for a new version of the catalogue; a worker looks every two
+
 
 class GatewayServer:
     """One gateway, from its database to its last worker. `start` and `stop` may alternate; `close` ends it all."""
@@ -158,8 +160,19 @@ class GatewayServer:
         """Adds to the catalogue, and returns once every worker serves what was added."""
         before = self._catalogue_version()
         self.seed({"providers": providers, "models": models})
-        if (version := self._catalogue_version()) != before:
-            assert eventually(lambda: self.log.count(f"catalogue snapshot {version}:") == len(self.worker_pids()))
+        if self._catalogue_version() != before:
+            assert eventually(self._every_worker_follows)
+
+    def _every_worker_follows(self) -> bool:
+        """Tells whether every worker has loaded the catalogue as it is now; after a while, moves its version on.
+
+        A worker logs what it loads, but not as it starts: of one that started meanwhile, the next version tells.
+        """
+        line = f"catalogue snapshot {self._catalogue_version()}:"
+        if eventually(lambda: self.log.count(line) >= len(self.worker_pids()), within=FOLLOWED_WITHIN):
+            return True
+        self.query("UPDATE catalogue_catalogueversion SET version = version + 1")
+        return False
 
     def _catalogue_version(self) -> int:
         ((version,),) = self.query("SELECT version FROM catalogue_catalogueversion")
