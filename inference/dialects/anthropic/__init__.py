@@ -9,6 +9,7 @@ from gateway.errors import InvalidRequest
 from gateway.fastpath.http_client import UpstreamRequest
 
 from ...call import Call, Shape
+from ...finishes import failure_of
 from ..base import (
     HINTS,
     NO_HEADERS,
@@ -26,6 +27,7 @@ from ..base import (
     refuse_storage,
     without_parameters,
 )
+from ..errors import ReportedError, report_of
 from .answers import AnthropicDecoder, PassingDecoder, answer_of, usage_of
 from .requests import (
     Block,
@@ -134,6 +136,8 @@ class AnthropicDialect:
     def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> Reply:
         """The message as a chat completion, with its usage taken out; as it came where a message was asked for."""
         message = parse_object(body)
+        if (failure := failure_of({"finish_reason": message.get("stop_reason")})) is not None:
+            raise ReportedError(report_of(failure))
         if call.shape == Shape.MESSAGES:
             return counted_reply(message, message.get("usage"), usage_of)
         usage = message.pop("usage", None)

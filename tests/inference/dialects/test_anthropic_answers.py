@@ -7,9 +7,10 @@ import pytest
 
 from catalogue.pricing import ContradictoryUsage, Usage
 from gateway.fastpath.faults import UpstreamFault
+from inference.call import Shape
 from inference.dialects.anthropic import AnthropicDialect
 from inference.dialects.anthropic.answers import STOP_REASONS, grown_usage, usage_of
-from inference.dialects.errors import MalformedReply
+from inference.dialects.errors import MalformedReply, ReportedError
 from inference.finishes import finish_reason
 from tests.inference.dialects import recorded_anthropic
 from tests.inference.dialects.playback import Played, events, play
@@ -66,6 +67,16 @@ def test_stop_reasons(theirs: str | None, ours: str | None) -> None:
     assert finish_reason(told) == ours
     said = tool(0, "weather", "{}") if theirs == "tool_use" else text(0, "hi")
     assert played(*said, finish(theirs)).finish == ours
+
+
+@pytest.mark.parametrize("shape", [Shape.CHAT, Shape.MESSAGES])
+def test_a_stop_reason_that_says_failure_is_an_error(shape: Shape) -> None:
+    """Servers that speak Messages beside OpenAI's API have such words, whole as in streams."""
+    message = {"type": "message", "content": [{"type": "text", "text": "h"}], "stop_reason": "error"}
+    with pytest.raises(ReportedError, match="error"):
+        DIALECT.reply(orjson.dumps(message), call(shape=shape))
+    with pytest.raises(ReportedError, match="error"):
+        played(*text(0, "h"), finish("error"))
 
 
 def test_the_stop_reasons_of_the_notes() -> None:
