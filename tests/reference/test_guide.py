@@ -1,5 +1,6 @@
 """Every snippet of docs/guide.md runs, in curl, Python and Node, and prints what the guide says it prints."""
 
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ from typing import Protocol
 
 import pytest
 
+from tests.chat import PATH
 from tests.conftest import OpenAccount, StartGateway
 from tests.servers.gateway import GatewayServer
 from tests.servers.node import installed
@@ -57,6 +59,17 @@ def run(server: GatewayServer, open_account: OpenAccount, tmp_path: Path) -> Run
         return ran.stdout
 
     return in_folder
+
+
+def test_the_answer_in_the_readme_is_the_gateways(server: GatewayServer, open_account: OpenAccount) -> None:
+    shown = json.loads(
+        re.findall(r"^```json\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[0]
+    )
+    said = shown["choices"][0]["message"]["content"]
+    body = {"model": "sim/demo/echo", "messages": [{"role": "user", "content": said}]}
+    given = open_account(server).http.post(PATH, json=body).json()
+    assert (given["id"][:4], type(given["created"])) == (shown["id"][:4], int)
+    assert given | {"id": shown["id"], "created": shown["created"]} == shown
 
 
 def test_every_section_with_snippets_has_each_language_and_what_they_print() -> None:
