@@ -1,4 +1,4 @@
-"""deploy/postgresql/serving_role.sql: who serves by it does all that serving takes, and cannot touch the books."""
+"""The role that serves (gateway/stores/serving_role.py): who serves by it does all that serving takes, and cannot touch the books."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -7,17 +7,16 @@ from pathlib import Path
 import psycopg
 import pytest
 import requests
+from psycopg import sql
 
 from tests import bills
 from tests.chat import answer, ask
 from tests.conftest import PROVIDER_KEYS
 from tests.patience import eventually
 from tests.servers.customer import Customer
-from tests.servers.databases import SeededDatabases
+from tests.servers.databases import FreshDatabases, SeededDatabases
 from tests.servers.gateway import GatewayServer
-from tests.servers.process import ROOT
 
-SCRIPT = (ROOT / "deploy/postgresql/serving_role.sql").read_text()
 STAFF, PASSWORD = "staff@example.com", "correct horse battery staple"
 MAINTENANCE = """
 from datetime import timedelta
@@ -27,6 +26,9 @@ rollups.advance(1000, trail=timedelta(0), rest=timedelta(0))
 call_command("maintain", "--once")
 call_command("verify_ledger")
 """
+SERVING_ROLE = """DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'gateway_serving') THEN CREATE ROLE gateway_serving; END IF;
+END $$"""
 FORBIDDEN = (
     "UPDATE billing_ledgerentry SET amount = 0",
     "DELETE FROM billing_ledgerentry",
@@ -53,15 +55,15 @@ def served(seeded_databases: SeededDatabases, tmp_path: Path) -> Iterator[Gatewa
     """A gateway that the owner of the tables has migrated and seeded, and that serves by a login of the role."""
     server = GatewayServer(seeded_databases, tmp_path, env=PROVIDER_KEYS | {"GATEWAY_FAILURE_DAYS": "1"})
     with closing(server):
-        with closing(psycopg.connect(server.database_url, autocommit=True)) as owner:
-            for _ in range(2):  # it may be run again
-                owner.execute(SCRIPT.encode())
-            owner.execute("DROP ROLE IF EXISTS gateway_login")
-            owner.execute("CREATE ROLE gateway_login LOGIN IN ROLE gateway_serving")
-        server.env["DATABASE_URL"] = server.database_url.replace("//postgres@", "//gateway_login@")
+        login = f"gateway_login_{server.port}"  # roles are the whole server's, databases of other tests included
+        server.env["DATABASE_URL"] = server.database_url.replace("//postgres@", f"//{login}:hunter2@")
+        for _ in range(2):  # each upgrade runs it again
+            server.manage_subprocess("migrate", "--no-input", MIGRATE_DATABASE_URL=server.database_url).ok()
         yield server.start()
         server.stop()
         server.manage("verify_ledger").ok()
+        with closing(psycopg.connect(server.database_url, autocommit=True)) as owner:
+            owner.execute(of_roles("DROP ROLE {}", login))
 
 
 def test_everything_is_served_and_the_books_cannot_be_changed(served: GatewayServer) -> None:
@@ -84,6 +86,31 @@ def test_everything_is_served_and_the_books_cannot_be_changed(served: GatewaySer
         forbidden(served)
         assert bills.debits(customer) == before
     assert "permission denied" not in served.log
+
+
+def test_an_owner_who_may_make_no_roles_is_told_what_to_do(
+    migrated_databases: FreshDatabases, tmp_path: Path
+) -> None:
+    with closing(GatewayServer(migrated_databases, tmp_path)) as server:
+        owner, login = f"gateway_owner_{server.port}", f"gateway_login_{server.port}"
+        migrating = server.database_url.replace("//postgres@", f"//{owner}@")
+        server.env["DATABASE_URL"] = server.database_url.replace("//postgres@", f"//{login}@")
+        with closing(psycopg.connect(server.database_url, autocommit=True)) as superuser:
+            superuser.execute(of_roles("CREATE ROLE {} LOGIN IN ROLE postgres", owner))  # owns what that owns, no more
+            done = server.manage_subprocess("migrate", "--no-input", MIGRATE_DATABASE_URL=migrating)
+            assert done.code == 1
+            assert f"may not make or give the roles gateway_serving and {login}." in done.stderr
+            superuser.execute(SERVING_ROLE)
+            superuser.execute(of_roles("CREATE ROLE {} LOGIN IN ROLE gateway_serving", login))
+            server.manage_subprocess("migrate", "--no-input", MIGRATE_DATABASE_URL=migrating).ok()
+            server.manage_subprocess("list_accounts").ok()
+            superuser.execute(of_roles("DROP OWNED BY {}", owner))
+            superuser.execute(of_roles("DROP ROLE {}", owner))
+            superuser.execute(of_roles("DROP ROLE {}", login))
+
+
+def of_roles(statement: str, role: str) -> sql.Composed:
+    return sql.SQL(statement).format(sql.Identifier(role))  # type: ignore[arg-type]  # a literal of each caller
 
 
 def book_credit(server: GatewayServer, customer: Customer) -> None:

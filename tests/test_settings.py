@@ -36,6 +36,8 @@ BAD = BY_KIND | {
     "EMAIL_FROM": ["nonsense", "", "a@b@c", "Name <nobody>", "Name <a@b>\r\nBcc: <c@d>"],
     "EMAIL_URL": ["nonsense", "foo://x", "smtp://u:p@h:port/"],
     "CACHE_URL": ["memcached://127.0.0.1", "redis://", "redis://:hunter2@127.0.0.1:port/0", "redis", ""],
+    "ENV_FILE": ["/nowhere/gateway.env", "/"],
+    "MIGRATE_DATABASE_URL": ["nonsense", "mysql://somebody:hunter2@127.0.0.1/gateway", "sqlite:///hunter2.sqlite3"],
     "DATABASE_URL": [
         "nonsense",
         "bad://somebody:hunter2@127.0.0.1/gateway",
