@@ -20,7 +20,9 @@ def grant(connection: BaseDatabaseWrapper, login: str, password: str) -> None:
     try:
         with transaction.atomic(connection.alias), connection.cursor() as cursor:
             with connection.wrap_database_errors:
-                connection.connection.execute(RIGHTS.read_text(), prepare=False)  # several statements are never prepared
+                connection.connection.execute(
+                    RIGHTS.read_text(), prepare=False
+                )  # several statements are never prepared
             cursor.execute("SELECT pg_has_role(oid, %s, 'MEMBER') FROM pg_roles WHERE rolname = %s", [ROLE, login])
             found = cursor.fetchone()
             if found is None:
