@@ -1,4 +1,4 @@
-"""The role that serves (gateway/stores/serving_role.py): who serves by it does all that serving takes, and cannot touch the books."""
+"""Who serves by the role of gateway/stores/serving_role.sql does all that serving takes, and cannot touch the books."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -108,7 +108,7 @@ def test_an_owner_who_may_make_no_roles_is_told_what_to_do(migrated_databases: F
 
 
 def of_roles(statement: str, role: str) -> sql.Composed:
-    return sql.SQL(statement).format(sql.Identifier(role))  # type: ignore[arg-type]  # a literal of each caller
+    return sql.SQL(statement).format(sql.Identifier(role))
 
 
 def book_credit(server: GatewayServer, customer: Customer) -> None:

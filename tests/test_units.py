@@ -6,23 +6,30 @@ import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import closing
+from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import environ
 import pytest
 
-from tests.conftest import StartGateway
+from tests.catalogue import catalogue_for
+from tests.conftest import PROVIDER_KEYS
 from tests.crowd import Crowd, crowded
 from tests.patience import eventually
+from tests.servers.databases import SeededDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.nginx import Nginx
-from tests.servers.process import ROOT, free_port
+from tests.servers.process import ROOT, ServerProcess, free_port
+from tests.servers.simulator import Simulator
 
 FOLDER = ROOT / "deploy" / "systemd"
 UNITS = sorted(FOLDER.glob("*.service"))
 DEPLOYMENT = (ROOT / "docs" / "deployment.md").read_text()
 MOST_EXPOSED = 3.0
 SECRET = "s3cret"
+IN_THE_FILE = ("SECRET_KEY", "DATABASE_URL", "PUBLIC_URL", "ALLOWED_HOSTS", "GATEWAY_IP_RATE", "GATEWAY_DRAIN_TIMEOUT")
 
 
 def values(unit: Path, name: str) -> list[str]:
@@ -102,57 +109,65 @@ class Unit(GatewayServer):
 
     FILE = FOLDER / "inference-gateway@.service"
 
-    def of(self, name: str) -> list[str]:
-        (line,) = values(self.FILE, name)
-        return shlex.split(line.replace("%i", str(self.port)).replace("/opt/inference-gateway/.venv/bin", BIN))
+    def start(self, *, timeout: float = 120.0) -> Self:
+        settings = self._folder / "gateway.env"
+        settings.write_text("\n".join(f"{name}={self.env[name]}" for name in IN_THE_FILE if name in self.env))
+        given = shlex.split(" ".join(values(self.FILE, "Environment")).replace("%i", str(self.port)))
+        env = dict(each.split("=", 1) for each in given) | {
+            "PATH": os.environ["PATH"],
+            # The folders are the test's, and its ports too high to have a 1 before them.
+            "ENV_FILE": str(settings),
+            "GATEWAY_SPOOL_DIR": str(self.spool),
+            "METRICS_BIND": f"127.0.0.1:{self._metrics_port}",
+        }
+        self._process = ServerProcess(self.command(), log=self._folder / "gateway.log", env=env)
+        self._process.wait_until(self.healthy, timeout=timeout)
+        return self
 
     def command(self) -> list[str]:
-        return self.of("ExecStart")
+        return self._of("ExecStart")
 
     def healthy(self) -> bool:
-        return subprocess.run(self.of("ExecStartPost"), check=False).returncode == 0
+        return subprocess.run(self._of("ExecStartPost"), check=False).returncode == 0
 
-    def environment(self) -> dict[str, str]:
-        given = shlex.split(" ".join(values(self.FILE, "Environment")).replace("%i", str(self.port)))
-        return dict(each.split("=", 1) for each in given)
+    @cached_property
+    def _metrics_port(self) -> int:
+        return free_port()
 
-
-BIN = str(Path(sys.executable).parent)
+    def _of(self, name: str) -> list[str]:
+        (line,) = values(self.FILE, name)
+        binaries = str(Path(sys.executable).parent)
+        return shlex.split(line.replace("%i", str(self.port)).replace("/opt/inference-gateway/.venv/bin", binaries))
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_two_units_behind_nginx_restart_one_after_the_other_and_refuse_nothing(
-    start_gateway: StartGateway, tmp_path: Path
+    seeded_databases: SeededDatabases, simulator: Simulator, tmp_path: Path
 ) -> None:
     """`systemctl restart inference-gateway@8001 && systemctl restart inference-gateway@8002`, under load."""
-    one = start_gateway()
-    other = start_gateway(DATABASE_URL=one.database_url)
-    for each in (one, other):
-        each.stop()
-        each.__class__ = Unit
-        file = tmp_path / f"{each.port}.env"
-        file.write_text("\n".join(f"{name}={value}" for name, value in of_the_test(each).items()))
-        # The folders are the test's, and its ports too high to have a 1 before them.
-        own = {"ENV_FILE": str(file), "GATEWAY_SPOOL_DIR": str(each.spool), "METRICS_BIND": f"127.0.0.1:{free_port()}"}
-        each.env.clear()
-        each.env.update({"PATH": os.environ["PATH"], **Unit.environment(each), **own})
-        each.start()
-    with Nginx([one.port, other.port], tmp_path) as nginx:
-        one.origin = nginx.origin
-        with crowded(one, ("echo", "echo", "chunks"), clients=4) as crowd:
-            for each in (one, other):
-                goes_on(crowd)
-                assert each.stop(timeout=60) == 0
-                each.start()
-            goes_on(crowd)
-        assert not crowd.refused, nginx.lost()
-    assert all(each.whole for each in crowd.received)
-
-
-def of_the_test(server: GatewayServer) -> dict[str, str]:
-    """The settings of a test's gateway: what would be in /etc/inference-gateway.env."""
-    names = {"DATABASE_URL", "SECRET_KEY", "PUBLIC_URL", "ALLOWED_HOSTS", "SIM_API_KEY", "WEB_CONCURRENCY"}
-    return {name: value for name, value in server.env.items() if name in names or name.startswith("GATEWAY_")}
+    folders = [tmp_path / name for name in ("one", "other", "nginx")]
+    for folder in folders:
+        folder.mkdir()
+    one = Unit(seeded_databases, folders[0], catalogue=catalogue_for(simulator.url), env=PROVIDER_KEYS)
+    with closing(one):
+        other = Unit(seeded_databases, folders[1], env=PROVIDER_KEYS | {"DATABASE_URL": one.database_url})
+        with closing(other):
+            one.start()
+            other.start()
+            with Nginx([one.port, other.port], folders[2]) as nginx:
+                direct, one.origin = one.origin, nginx.origin
+                with crowded(one, ("echo", "echo", "chunks"), clients=4) as crowd:
+                    for each in (one, other):
+                        goes_on(crowd)
+                        assert each.stop(timeout=60) == 0
+                        each.start()
+                    goes_on(crowd)
+                assert not crowd.refused, nginx.lost()
+                one.origin = direct
+            assert all(each.whole for each in crowd.received)
+        one.stop()
+        one.manage("verify_ledger").ok()
 
 
 def goes_on(crowd: Crowd) -> None:

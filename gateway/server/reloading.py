@@ -27,4 +27,4 @@ def read_settings_anew() -> None:
         os.environ.update(environment)
         raise
     after.METRICS_BIND = before.METRICS_BIND  # type: ignore[attr-defined]
-    settings._wrapped = empty  # type: ignore[misc]  # the next look reads the module
+    settings._wrapped = empty  # the next look reads the module

@@ -19,7 +19,8 @@ def current() -> list[SettingsWarning]:
     if settings.WEB_CONCURRENCY > 1 and settings.SHARED_CACHE_URL is None:
         found.append(
             SettingsWarning(
-                f"{settings.WEB_CONCURRENCY} workers share no cache: each counts the limits of keys and addresses alone.",
+                f"{settings.WEB_CONCURRENCY} workers share no cache: "
+                "each counts the limits of keys and addresses alone.",
                 "Set CACHE_URL to a Redis, for example redis://127.0.0.1:6379/0.",
                 "gateway.W001",
             )

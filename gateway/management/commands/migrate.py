@@ -12,7 +12,7 @@ from gateway.stores.postgresql.base import LOCK_NOT_AVAILABLE
 class Command(migrate.Command):
     """Django's own, whose statements wait for no lock longer than requests can.
 
-    It is the role of MIGRATE_DATABASE_URL that migrates, where one is set, and gives the role of DATABASE_URL its rights.
+    Where MIGRATE_DATABASE_URL is set, its role migrates, and gives the role of DATABASE_URL its rights.
     """
 
     def handle(self, *args: Any, **options: Any) -> None:

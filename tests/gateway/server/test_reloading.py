@@ -53,5 +53,5 @@ def _asked(customer: Customer) -> int:
 def _reload(server: GatewayServer) -> None:
     before = set(server.worker_pids())
     os.kill(server.master_pid, signal.SIGHUP)
-    assert eventually(lambda: (now := set(server.worker_pids())) and before.isdisjoint(now), within=60)
+    assert eventually(lambda: bool(now := server.worker_pids()) and before.isdisjoint(now), within=60)
     assert eventually(server.healthy, within=60)
