@@ -1,5 +1,6 @@
 """Who serves by the role of gateway/stores/serving_role.sql does all that serving takes, and cannot touch the books."""
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.patience import eventually
 from tests.servers.customer import Customer
 from tests.servers.databases import FreshDatabases, SeededDatabases
 from tests.servers.gateway import GatewayServer
+from tests.servers.process import ROOT
 
 STAFF, PASSWORD = "staff@example.com", "correct horse battery staple"
 MAINTENANCE = """
@@ -105,6 +107,36 @@ def test_an_owner_who_may_make_no_roles_is_told_what_to_do(migrated_databases: F
             superuser.execute(of_roles("DROP OWNED BY {}", owner))
             superuser.execute(of_roles("DROP ROLE {}", owner))
             superuser.execute(of_roles("DROP ROLE {}", login))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("document", ["deployment", "security"])
+def test_the_roles_of_the_document_migrate_and_serve(
+    migrated_databases: FreshDatabases, tmp_path: Path, document: str
+) -> None:
+    with closing(GatewayServer(migrated_databases, tmp_path)) as server:
+        owner, login = f"gateway_owner_{server.port}", f"gateway_login_{server.port}"
+        at = server.database_url.partition("@")[2].rpartition("/")[0]
+        urls = [f"postgres://{role}@{at}/{owner}" for role in (owner, login)]
+        lines = re.findall(r"^    (CREATE .*;)$", (ROOT / "docs" / f"{document}.md").read_text(), re.MULTILINE)
+        assert len(lines) == 4
+        with closing(psycopg.connect(server.database_url, autocommit=True)) as superuser:
+            superuser.execute(SERVING_ROLE)
+            for line in lines:
+                if line == "CREATE ROLE gateway_serving NOLOGIN;":  # of the whole server, other tests included
+                    continue
+                ours = line.replace("gateway_owner", owner).replace("DATABASE gateway", f"DATABASE {owner}")
+                superuser.execute(ours.replace("ROLE gateway LOGIN", f"ROLE {login} LOGIN").encode())
+            env = {"DATABASE_URL": urls[1]}
+            server.manage_subprocess("migrate", "--no-input", **env, MIGRATE_DATABASE_URL=urls[0]).ok()
+            server.manage_subprocess("create_account", "acme", "--credit", "100", **env).ok()
+            with closing(psycopg.connect(urls[1], autocommit=True)) as serving:
+                assert serving.execute("SELECT count(*) FROM billing_ledgerentry").fetchall() == [(1,)]
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    serving.execute("DELETE FROM billing_ledgerentry")
+            superuser.execute(of_roles("DROP DATABASE {} WITH (FORCE)", owner))
+            superuser.execute(of_roles("DROP ROLE {}", login))
+            superuser.execute(of_roles("DROP ROLE {}", owner))
 
 
 def of_roles(statement: str, role: str) -> sql.Composed:

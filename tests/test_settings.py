@@ -137,6 +137,18 @@ def test_a_relative_file_is_the_checkout_s(read: Any, url: str, name: str) -> No
     assert {found["NAME"] for found in read(DATABASE_URL=url)["DATABASES"].values()} == {name}
 
 
+def test_migrate_goes_past_a_pooler_as_somebody_else(read: Any) -> None:
+    found = read(
+        DATABASE_URL="postgres://serves@pooler.example:6432/gateway",
+        DATABASE_TRANSACTION_POOLING="true",
+        MIGRATE_DATABASE_URL="postgres://owner@db.example/gateway",
+    )
+    migrates, serves = found["MIGRATION_DATABASE"], found["DATABASES"]["default"]
+    assert (migrates["USER"], migrates["HOST"]) == ("owner", "db.example")
+    assert (serves["OPTIONS"]["prepare_threshold"], migrates["OPTIONS"]["prepare_threshold"]) == (None, 0)
+    assert read(MIGRATE_DATABASE_URL="")["MIGRATION_DATABASE"] is None
+
+
 def test_settlement_has_connections_of_its_own(read: Any) -> None:
     found = read(DATABASE_URL="postgres://somebody:hunter2@db.example:6432/gateway")["DATABASES"]
     assert {name: database["HOST"] for name, database in found.items()} == {

@@ -83,6 +83,10 @@ def test_units_and_commands_of_the_document_have_the_settings() -> None:
     upgrade = DEPLOYMENT.split("## Upgrade")[1]
     for line in re.findall(r"^    (.*manage\.py.*)$", one_machine + upgrade, re.MULTILINE):
         assert "ENV_FILE=/etc/inference-gateway.env" in line, line
+    named = re.findall(r"inference-gateway[@-](?:\d+|migrate\b(?!\.env)|maintain)(?:\.\w+)?", one_machine + upgrade)
+    for name in named:
+        file = re.sub(r"@\d+", "@", name)
+        assert (FOLDER / (file if "." in file else f"{file}.service")).exists(), name
     assert "MIGRATE_DATABASE_URL" not in FOLDER.joinpath("inference-gateway@.service").read_text()
     assert values(FOLDER / "inference-gateway-migrate.service", "EnvironmentFile") == [
         "-/etc/inference-gateway-migrate.env"
