@@ -2,19 +2,44 @@
 
 import os
 import signal
+import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import pytest
+
+from tests.catalogue import catalogue_for
 from tests.chat import HELLO
 from tests.conftest import OpenAccount, StartGateway
 from tests.patience import eventually
 from tests.servers.customer import Customer
+from tests.servers.databases import SeededDatabases
 from tests.servers.gateway import GatewayServer
+from tests.servers.simulator import Simulator
 
 
-def test_a_reload_reads_the_file_anew(start_gateway: StartGateway, open_account: OpenAccount, tmp_path: Path) -> None:
-    file = tmp_path / "gateway.env"
-    file.write_text("GATEWAY_ALIAS_LIMIT=1\n")
-    server = start_gateway(ENV_FILE=str(file))
+class Serve(GatewayServer):
+    """A gateway by `manage.py serve`, which has read the file before gunicorn does."""
+
+    def command(self) -> list[str]:
+        return [sys.executable, "manage.py", "serve"]
+
+
+@pytest.fixture(params=[GatewayServer, Serve])
+def by_file(
+    request: pytest.FixtureRequest, seeded_databases: SeededDatabases, simulator: Simulator, tmp_path: Path
+) -> Iterator[GatewayServer]:
+    (tmp_path / "gateway.env").write_text("GATEWAY_ALIAS_LIMIT=1\n")
+    env = {"ENV_FILE": str(tmp_path / "gateway.env")}
+    server = request.param(seeded_databases, tmp_path, catalogue=catalogue_for(simulator.url), env=env)
+    with closing(server):
+        yield server.start()
+        server.verify()
+
+
+def test_a_reload_reads_the_file_anew(by_file: GatewayServer, open_account: OpenAccount, tmp_path: Path) -> None:
+    server, file = by_file, tmp_path / "gateway.env"
     customer = open_account(server)
     assert _asked(customer) == 503
     file.write_text("# a new provider\nSIM_ABSENT_KEY=a-new-credential\nGATEWAY_ALIAS_LIMIT=2\nWEB_CONCURRENCY=2\n")
