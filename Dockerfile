@@ -1,8 +1,10 @@
 # Two stages: the packages are installed by their hashes, and pip and its caches stay behind.
 FROM python:3.11-slim-bookworm AS packages
 WORKDIR /app
-COPY requirements.txt .
-RUN python -m venv .venv && .venv/bin/pip install --no-cache-dir --require-hashes -r requirements.txt
+# Those of traces are in, as they are asked for by a setting; `--build-arg REQUIREMENTS=requirements.txt` leaves them out.
+ARG REQUIREMENTS=requirements-traces.txt
+COPY ${REQUIREMENTS} packages.txt
+RUN python -m venv .venv && .venv/bin/pip install --no-cache-dir --require-hashes -r packages.txt
 
 FROM python:3.11-slim-bookworm
 RUN useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin gateway && \

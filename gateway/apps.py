@@ -29,7 +29,7 @@ class GatewayConfig(AppConfig):
         from .pages import mail
 
         access_log.register()
-        if settings.OTEL_EXPORTER_OTLP_ENDPOINT:
+        if settings.TRACES_CAN_BE_SENT:
             from .observing import tracing
 
             tracing.register()

@@ -1,13 +1,15 @@
 """gunicorn's settings: `gunicorn -c python:gateway.gunicorn_conf gateway.wsgi`."""
 
 import os
+from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 
 from gateway.observing import metrics_server
-from gateway.server import open_files, settings_warnings
+from gateway.server import open_files, reloading, settings_warnings
 
 open_files.raise_limit()
 
@@ -19,7 +21,8 @@ worker_connections = min(10_000, open_files.fifths(2))
 keepalive = 75
 preload_app = False  # patched too late otherwise, and pool greenlets would survive the fork
 # The worker ends its own drain first; the master's limit is only for one that hangs.
-graceful_timeout = int(settings.GATEWAY_DRAIN_TIMEOUT) + 10
+MASTERS_PATIENCE = 10
+graceful_timeout = int(settings.GATEWAY_DRAIN_TIMEOUT) + MASTERS_PATIENCE
 timeout = 60
 accesslog = None
 errorlog = "-"
@@ -37,6 +40,18 @@ def on_starting(server: object) -> None:
         server.log.warning("%s %s", warning.message, warning.hint)  # type: ignore[attr-defined]
     if settings.METRICS_BIND is not None:
         metrics_server.begin()
+
+
+def on_reload(server: Any) -> None:
+    """Reads the environment's file anew, for the workers that come; a bad value leaves the settings as they were."""
+    try:
+        reloading.read_settings_anew()
+    except ImproperlyConfigured as error:
+        server.log.error("The settings stay as they were: %s", error)  # noqa: TRY400  # a traceback says no more
+        return
+    server.cfg.set("workers", settings.WEB_CONCURRENCY)
+    server.cfg.set("graceful_timeout", int(settings.GATEWAY_DRAIN_TIMEOUT) + MASTERS_PATIENCE)
+    server.num_workers = settings.WEB_CONCURRENCY
 
 
 def post_worker_init(worker: object) -> None:

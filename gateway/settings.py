@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,7 +16,6 @@ from django.core.exceptions import ImproperlyConfigured
 from gateway.installation import BASE_DIR, RESOURCES_DIR, SECRET_KEY_FILE, VAR_DIR
 
 env = environ.Env()
-environ.Env.read_env(os.environ.get("ENV_FILE", BASE_DIR / ".env"))
 
 
 def _read(read: Callable[[], Any], wanted: str) -> Any:
@@ -23,8 +23,19 @@ def _read(read: Callable[[], Any], wanted: str) -> Any:
     try:
         with warnings.catch_warnings(action="ignore"):  # it would print a database's address, password included
             return read()
-    except (ImproperlyConfigured, KeyError, ValueError):
+    except (ImproperlyConfigured, KeyError, OSError, ValueError):
         raise ImproperlyConfigured(wanted) from None
+
+
+def _read_file() -> frozenset[str]:
+    """Returns the names of the variables that the file has set: a reload takes them away before it reads it anew."""
+    given = {*os.environ}
+    file = os.environ.get("ENV_FILE")
+    # django-environ passes over a file that is not there: the settings would be those of a demo
+    if file:
+        _read(Path(file).read_bytes, "ENV_FILE is a file that can be read.")
+    _read(lambda: environ.Env.read_env(file or BASE_DIR / ".env"), "ENV_FILE is lines of NAME=value, in UTF-8.")
+    return frozenset(os.environ.keys() - given)
 
 
 def _positive(name: str, default: float, *, or_zero: bool = False) -> float:
@@ -89,6 +100,8 @@ def _secret_key() -> str:
             "SECRET_KEY is not set and var/secret_key cannot be read: set one, or start with `make run`."
         ) from None
 
+
+READ_FROM_FILE = _read_file()
 
 SECRET_KEY = _secret_key()
 SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
@@ -224,15 +237,13 @@ SQLITE_OPTIONS = {
 
 ENGINES = ("django.db.backends.sqlite3", "django.db.backends.postgresql")
 DATABASE_TRANSACTION_POOLING = _switch("DATABASE_TRANSACTION_POOLING")
-DATABASE_URL_RULE = "DATABASE_URL is sqlite:///path or postgres://user:password@host:port/name."
 
 
 def _database(*, pool_size: int, statement_timeout_ms: int, variable: str = "DATABASE_URL") -> dict[str, Any]:
-    database: dict[str, Any] = _read(
-        lambda: env.db_url(variable, f"sqlite:///{VAR_DIR / 'gateway.sqlite3'}"), DATABASE_URL_RULE
-    )
+    rule = f"{variable} is sqlite:///path or postgres://user:password@host:port/name."
+    database: dict[str, Any] = _read(lambda: env.db_url(variable, f"sqlite:///{VAR_DIR / 'gateway.sqlite3'}"), rule)
     if database.get("ENGINE") not in ENGINES or not database["NAME"]:
-        raise ImproperlyConfigured(DATABASE_URL_RULE)
+        raise ImproperlyConfigured(rule)
     if database["ENGINE"] == "django.db.backends.sqlite3":
         if not env.str("DATABASE_URL", ""):
             VAR_DIR.mkdir(exist_ok=True)
@@ -245,7 +256,7 @@ def _database(*, pool_size: int, statement_timeout_ms: int, variable: str = "DAT
         "pool": {"min_size": 2, "max_size": pool_size, "timeout": 5.0, "reconnect_timeout": 5.0},
         "server_side_binding": True,
     }
-    if DATABASE_TRANSACTION_POOLING:  # a connection has no state of its own
+    if DATABASE_TRANSACTION_POOLING and variable != "MIGRATE_DATABASE_URL":  # a connection has no state of its own
         options["prepare_threshold"] = None
     else:
         options |= {"prepare_threshold": 0, "options": f"-c statement_timeout={statement_timeout_ms}"}
@@ -266,6 +277,13 @@ DATABASES = {
     "default": _database(pool_size=20, statement_timeout_ms=30_000),
     "settlement": _database(pool_size=8, statement_timeout_ms=5_000) | {"TEST": {"MIRROR": "default"}},
 }
+
+# Of whoever owns the tables, to PostgreSQL itself: `manage.py migrate` alone uses it.
+MIGRATION_DATABASE = None
+if env.str("MIGRATE_DATABASE_URL", ""):
+    MIGRATION_DATABASE = _database(pool_size=4, statement_timeout_ms=30_000, variable="MIGRATE_DATABASE_URL")
+    if {MIGRATION_DATABASE["ENGINE"], DATABASES["default"]["ENGINE"]} != {"gateway.stores.postgresql"}:
+        raise ImproperlyConfigured("MIGRATE_DATABASE_URL is postgres://…, as DATABASE_URL then is.")
 
 DATABASE_REPLICA_MAX_LAG = _positive("DATABASE_REPLICA_MAX_LAG", 5.0)
 if env.str("DATABASE_REPLICA_URL", ""):  # statistics, lists and downloads (billing.usage.replica)
@@ -367,8 +385,7 @@ if not re.fullmatch(r"[^\s@<>]+@[^\s@<>]+|[^@<>\r\n]+ <[^\s@<>]+@[^\s@<>]+>", DE
 OTEL_EXPORTER_OTLP_ENDPOINT = env.str("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
 if not re.fullmatch(r"(https?://[^\s/]\S*)?", OTEL_EXPORTER_OTLP_ENDPOINT):
     raise ImproperlyConfigured("OTEL_EXPORTER_OTLP_ENDPOINT is the http:// or https:// address of an OTLP collector.")
-if OTEL_EXPORTER_OTLP_ENDPOINT and find_spec("opentelemetry") is None:
-    raise ImproperlyConfigured("OTEL_EXPORTER_OTLP_ENDPOINT needs the packages of requirements-traces.txt.")
+TRACES_CAN_BE_SENT = bool(OTEL_EXPORTER_OTLP_ENDPOINT) and find_spec("opentelemetry") is not None
 
 LOG_FORMAT = _one_of("LOG_FORMAT", "plain", "json")
 ACCESS_LOG = _one_of("ACCESS_LOG", "errors", "all", "off")

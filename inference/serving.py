@@ -34,7 +34,7 @@ from gateway.fastpath.http_client import Deadlines, UpstreamCall
 from gateway.fastpath.http_server import Client
 from gateway.observing.request_events import RequestEvent
 
-from . import estimator
+from . import credentials, estimator
 from .admission import Admitted, admit, readmit
 from .authentication import Payer
 from .call import Call, Shape
@@ -49,6 +49,7 @@ from .wire_forms.base import WireForm
 
 Served = TypeVar("Served")
 
+REFUSED_CREDENTIAL = frozenset({401, 403})
 DOES_NOT_COUNT = frozenset({404, 405, 501})  # an upstream without the endpoint
 # Over the cap: reasoning that caps leave out and that is not counted apart, predictions that were thrown away.
 COMPLETION_FACTOR = 8
@@ -167,6 +168,28 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, comes_at_once: b
     """
     client.raise_if_gone()  # whoever has waited for long, for a database above all, may wait no more
     route = admitted.route
+    upstream = _opened(admitted, call, route, client, comes_at_once=comes_at_once)
+    if upstream.status in REFUSED_CREDENTIAL and route.upstream.next_credential:
+        upstream.close()
+        credentials.note_refused(route.upstream.slug, upstream.status)
+        upstream = _opened(admitted, call, credentials.with_next(route), client, comes_at_once=comes_at_once)
+    try:
+        if not 200 <= upstream.status < 300:
+            report = report_of_body(upstream.status, _refusal_body(upstream))
+            refused = refusal_of_status(report, admitted, retry_after=upstream.headers.get("retry-after", ""))
+            tell_health(route, refused, report.status, report.trouble)
+            raise refused
+    except UpstreamFault as fault:
+        upstream.close()
+        raise noted_failure(fault, admitted) from fault
+    except BaseException:
+        upstream.close()
+        raise
+    return upstream
+
+
+def _opened(admitted: Admitted, call: Call, route: Route, client: Client, *, comes_at_once: bool) -> UpstreamCall:
+    """An upstream that has answered, with whatever status. Raises as `dispatch`."""
     with step("preparing the upstream request", NOTHING_BILLED):
         request = admitted.dialect.request(call, route)
     deadlines = Deadlines(_first_byte_seconds(len(request.body)))
@@ -181,11 +204,6 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, comes_at_once: b
         upstream.trace_headers = admitted.event.trace.begin_attempt()
     try:
         upstream.open()
-        if not 200 <= upstream.status < 300:
-            report = report_of_body(upstream.status, _refusal_body(upstream))
-            refused = refusal_of_status(report, admitted, retry_after=upstream.headers.get("retry-after", ""))
-            tell_health(route, refused, report.status, report.trouble)
-            raise refused
     except UpstreamFault as fault:
         upstream.close()
         raise noted_failure(fault, admitted) from fault

@@ -39,13 +39,20 @@ ALL = LEAST | {
     "settings": LEAST["settings"] | {"GATEWAY_TRUSTED_PROXIES": "1"},
     "autoscaling": {"enabled": True},
     "spool": {"storageClassName": "fast"},
-    "migrate": {"catalogue": {"acme.yaml": "providers: []\n"}},
+    "extraEnv": [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+    "caSecret": "database-ca",
+    "migrate": {"catalogue": {"acme.yaml": "providers: []\n"}, "secrets": ["owner"]},
+    "metrics": {
+        **{"annotations": True, "serviceMonitor": True, "prometheusRule": True},
+        "labels": {"release": "prometheus"},
+    },
     "networkPolicy": {"clients": PEERS, "metrics": PEERS},
     "ingress": {"enabled": True, "tlsSecret": "certificate"},
     "nodeSelector": {"pool": "gateways"},
     "tolerations": [{"key": "pool", "operator": "Exists"}],
     "podAnnotations": {"team": "models"},
 }
+OPERATORS = "monitoring.coreos.com/v1"
 Object = dict[str, Any]
 
 
@@ -92,9 +99,12 @@ def _pods(objects: list[Object]) -> list[Object]:
 def test_every_object_is_as_kubernetes_describes_it(rendered: list[list[Object]]) -> None:
     always = {"StatefulSet", "Service", "Job", "CronJob", "PodDisruptionBudget", "NetworkPolicy"}
     assert {one["kind"] for one in rendered[0]} == always
-    assert {one["kind"] for one in rendered[1]} == always | {"HorizontalPodAutoscaler", "Ingress", "ConfigMap"}
+    more = {"HorizontalPodAutoscaler", "Ingress", "ConfigMap", "ServiceMonitor", "PrometheusRule"}
+    assert {one["kind"] for one in rendered[1]} == always | more
     for kubernetes, objects in ((OLDEST, rendered[0]), (NEWEST, rendered[1])):
         for one in objects:
+            if one["apiVersion"] == OPERATORS:  # not Kubernetes' own
+                continue
             kubernetes_validate.validate(one, kubernetes, strict=True)
 
 
@@ -109,7 +119,8 @@ def test_no_pod_can_do_more_than_it_must(everything: list[Object]) -> None:
                 "allowPrivilegeEscalation": False,
                 "capabilities": {"drop": ["ALL"]},
             }
-            assert container["envFrom"] == [{"secretRef": {"name": name}} for name in ALL["secrets"]]
+            secrets = [*ALL["secrets"], *(ALL["migrate"]["secrets"] if container["name"] == "migrate" else ())]
+            assert container["envFrom"] == [{"secretRef": {"name": name}} for name in secrets]
             assert container["image"] == "registry.example/inference-gateway:trial"
 
 
@@ -141,6 +152,38 @@ def test_migrations_run_before_the_pods_and_every_command_is_there(everything: l
     assert {"migrate", "seed_catalogue", "maintain", "create_account", "create_key", "doctor"} == set(commands)
     for command in set(commands) - {"migrate"}:
         assert list(ROOT.glob(f"*/management/commands/{command}.py")), command
+
+
+def test_every_pod_has_resources_the_authorities_and_variables_by_reference(
+    least: list[Object], everything: list[Object]
+) -> None:
+    for pod in _pods(least):
+        (container,) = pod["containers"]
+        assert {"requests", "limits"} == container["resources"].keys(), "a namespace with a quota refuses it otherwise"
+        assert {volume["name"] for volume in pod["volumes"]} <= {"tmp", "spool"}
+    for pod in _pods(everything):
+        (container,) = pod["containers"]
+        assert ALL["extraEnv"][0] in container["env"]
+        assert {"name": "ca", "secret": {"secretName": "database-ca"}} in pod["volumes"]
+        assert {"name": "ca", "mountPath": "/etc/inference-gateway/ca", "readOnly": True} in container["volumeMounts"]
+
+
+def test_prometheus_operator_is_told_what_to_scrape_and_when_to_warn(everything: list[Object]) -> None:
+    monitor, rule = _one(everything, "ServiceMonitor"), _one(everything, "PrometheusRule")
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    (service,) = (
+        one for one in everything if one["kind"] == "Service" and wanted.items() <= one["metadata"]["labels"].items()
+    )
+    ports = {port["name"]: port["targetPort"] for port in service["spec"]["ports"]}
+    (endpoint,) = monitor["spec"]["endpoints"]
+    (gateway,) = _pods(everything)[0]["containers"]
+    assert {"name": ports[endpoint["port"]], "containerPort": 9100} in gateway["ports"]
+    alerts = YAML(typ="safe").load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())
+    assert rule["spec"] == alerts
+    assert 'job="gateway"' in json.dumps(alerts).replace("\\", "")
+    assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": "gateway"}]
+    for each in (monitor, rule):
+        assert each["metadata"]["labels"]["release"] == "prometheus"
 
 
 def test_pods_scale_on_a_metric_that_they_have(everything: list[Object]) -> None:

@@ -1,5 +1,6 @@
-"""deploy/postgresql/serving_role.sql: who serves by it does all that serving takes, and cannot touch the books."""
+"""Who serves by the role of gateway/stores/serving_role.sql does all that serving takes, and cannot touch the books."""
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -7,17 +8,17 @@ from pathlib import Path
 import psycopg
 import pytest
 import requests
+from psycopg import sql
 
 from tests import bills
 from tests.chat import answer, ask
 from tests.conftest import PROVIDER_KEYS
 from tests.patience import eventually
 from tests.servers.customer import Customer
-from tests.servers.databases import SeededDatabases
+from tests.servers.databases import FreshDatabases, SeededDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.process import ROOT
 
-SCRIPT = (ROOT / "deploy/postgresql/serving_role.sql").read_text()
 STAFF, PASSWORD = "staff@example.com", "correct horse battery staple"
 MAINTENANCE = """
 from datetime import timedelta
@@ -27,6 +28,9 @@ rollups.advance(1000, trail=timedelta(0), rest=timedelta(0))
 call_command("maintain", "--once")
 call_command("verify_ledger")
 """
+SERVING_ROLE = """DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'gateway_serving') THEN CREATE ROLE gateway_serving; END IF;
+END $$"""
 FORBIDDEN = (
     "UPDATE billing_ledgerentry SET amount = 0",
     "DELETE FROM billing_ledgerentry",
@@ -53,15 +57,15 @@ def served(seeded_databases: SeededDatabases, tmp_path: Path) -> Iterator[Gatewa
     """A gateway that the owner of the tables has migrated and seeded, and that serves by a login of the role."""
     server = GatewayServer(seeded_databases, tmp_path, env=PROVIDER_KEYS | {"GATEWAY_FAILURE_DAYS": "1"})
     with closing(server):
-        with closing(psycopg.connect(server.database_url, autocommit=True)) as owner:
-            for _ in range(2):  # it may be run again
-                owner.execute(SCRIPT.encode())
-            owner.execute("DROP ROLE IF EXISTS gateway_login")
-            owner.execute("CREATE ROLE gateway_login LOGIN IN ROLE gateway_serving")
-        server.env["DATABASE_URL"] = server.database_url.replace("//postgres@", "//gateway_login@")
+        login = f"gateway_login_{server.port}"  # roles are the whole server's, databases of other tests included
+        server.env["DATABASE_URL"] = server.database_url.replace("//postgres@", f"//{login}:hunter2@")
+        for _ in range(2):  # each upgrade runs it again
+            server.manage_subprocess("migrate", "--no-input", MIGRATE_DATABASE_URL=server.database_url).ok()
         yield server.start()
         server.stop()
         server.manage("verify_ledger").ok()
+        with closing(psycopg.connect(server.database_url, autocommit=True)) as owner:
+            owner.execute(of_roles("DROP ROLE {}", login))
 
 
 def test_everything_is_served_and_the_books_cannot_be_changed(served: GatewayServer) -> None:
@@ -84,6 +88,59 @@ def test_everything_is_served_and_the_books_cannot_be_changed(served: GatewaySer
         forbidden(served)
         assert bills.debits(customer) == before
     assert "permission denied" not in served.log
+
+
+def test_an_owner_who_may_make_no_roles_is_told_what_to_do(migrated_databases: FreshDatabases, tmp_path: Path) -> None:
+    with closing(GatewayServer(migrated_databases, tmp_path)) as server:
+        owner, login = f"gateway_owner_{server.port}", f"gateway_login_{server.port}"
+        migrating = server.database_url.replace("//postgres@", f"//{owner}@")
+        server.env["DATABASE_URL"] = server.database_url.replace("//postgres@", f"//{login}@")
+        with closing(psycopg.connect(server.database_url, autocommit=True)) as superuser:
+            superuser.execute(of_roles("CREATE ROLE {} LOGIN IN ROLE postgres", owner))  # owns what that owns, no more
+            done = server.manage_subprocess("migrate", "--no-input", MIGRATE_DATABASE_URL=migrating)
+            assert done.code == 1
+            assert f"may not make or give the roles gateway_serving and {login}." in done.stderr
+            superuser.execute(SERVING_ROLE)
+            superuser.execute(of_roles("CREATE ROLE {} LOGIN IN ROLE gateway_serving", login))
+            server.manage_subprocess("migrate", "--no-input", MIGRATE_DATABASE_URL=migrating).ok()
+            server.manage_subprocess("list_accounts").ok()
+            superuser.execute(of_roles("DROP OWNED BY {}", owner))
+            superuser.execute(of_roles("DROP ROLE {}", owner))
+            superuser.execute(of_roles("DROP ROLE {}", login))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("document", ["deployment", "security"])
+def test_the_roles_of_the_document_migrate_and_serve(
+    migrated_databases: FreshDatabases, tmp_path: Path, document: str
+) -> None:
+    with closing(GatewayServer(migrated_databases, tmp_path)) as server:
+        owner, login = f"gateway_owner_{server.port}", f"gateway_login_{server.port}"
+        at = server.database_url.partition("@")[2].rpartition("/")[0]
+        urls = [f"postgres://{role}@{at}/{owner}" for role in (owner, login)]
+        lines = re.findall(r"^    (CREATE .*;)$", (ROOT / "docs" / f"{document}.md").read_text(), re.MULTILINE)
+        assert len(lines) == 4
+        with closing(psycopg.connect(server.database_url, autocommit=True)) as superuser:
+            superuser.execute(SERVING_ROLE)
+            for line in lines:
+                if line == "CREATE ROLE gateway_serving NOLOGIN;":  # of the whole server, other tests included
+                    continue
+                ours = line.replace("gateway_owner", owner).replace("DATABASE gateway", f"DATABASE {owner}")
+                superuser.execute(ours.replace("ROLE gateway LOGIN", f"ROLE {login} LOGIN").encode())
+            env = {"DATABASE_URL": urls[1]}
+            server.manage_subprocess("migrate", "--no-input", **env, MIGRATE_DATABASE_URL=urls[0]).ok()
+            server.manage_subprocess("create_account", "acme", "--credit", "100", **env).ok()
+            with closing(psycopg.connect(urls[1], autocommit=True)) as serving:
+                assert serving.execute("SELECT count(*) FROM billing_ledgerentry").fetchall() == [(1,)]
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    serving.execute("DELETE FROM billing_ledgerentry")
+            superuser.execute(of_roles("DROP DATABASE {} WITH (FORCE)", owner))
+            superuser.execute(of_roles("DROP ROLE {}", login))
+            superuser.execute(of_roles("DROP ROLE {}", owner))
+
+
+def of_roles(statement: str, role: str) -> sql.Composed:
+    return sql.SQL(statement).format(sql.Identifier(role))
 
 
 def book_credit(server: GatewayServer, customer: Customer) -> None:

@@ -36,6 +36,8 @@ BAD = BY_KIND | {
     "EMAIL_FROM": ["nonsense", "", "a@b@c", "Name <nobody>", "Name <a@b>\r\nBcc: <c@d>"],
     "EMAIL_URL": ["nonsense", "foo://x", "smtp://u:p@h:port/"],
     "CACHE_URL": ["memcached://127.0.0.1", "redis://", "redis://:hunter2@127.0.0.1:port/0", "redis", ""],
+    "ENV_FILE": ["/nowhere/gateway.env", "/"],
+    "MIGRATE_DATABASE_URL": ["nonsense", "mysql://somebody:hunter2@127.0.0.1/gateway", "sqlite:///hunter2.sqlite3"],
     "DATABASE_URL": [
         "nonsense",
         "bad://somebody:hunter2@127.0.0.1/gateway",
@@ -133,6 +135,18 @@ def test_without_a_secret_key_or_its_file_nothing_starts(
 )
 def test_a_relative_file_is_the_checkout_s(read: Any, url: str, name: str) -> None:
     assert {found["NAME"] for found in read(DATABASE_URL=url)["DATABASES"].values()} == {name}
+
+
+def test_migrate_goes_past_a_pooler_as_somebody_else(read: Any) -> None:
+    found = read(
+        DATABASE_URL="postgres://serves@pooler.example:6432/gateway",
+        DATABASE_TRANSACTION_POOLING="true",
+        MIGRATE_DATABASE_URL="postgres://owner@db.example/gateway",
+    )
+    migrates, serves = found["MIGRATION_DATABASE"], found["DATABASES"]["default"]
+    assert (migrates["USER"], migrates["HOST"]) == ("owner", "db.example")
+    assert (serves["OPTIONS"]["prepare_threshold"], migrates["OPTIONS"]["prepare_threshold"]) == (None, 0)
+    assert read(MIGRATE_DATABASE_URL="")["MIGRATION_DATABASE"] is None
 
 
 def test_settlement_has_connections_of_its_own(read: Any) -> None:

@@ -44,7 +44,7 @@ _REFERENCES = """
     WHERE confrelid = to_regclass(%s) AND conparentid = 0
 """
 _NEVER_ANALYZED = "SELECT 1 FROM pg_class WHERE oid = to_regclass(%s) AND reltuples < 0"
-# Without what default privileges gave: records are less open than other tables (deploy/postgresql/serving_role.sql).
+# Without what default privileges gave: records are less open than other tables (gateway/stores/serving_role.sql).
 _GRANTS = """
     SELECT format(change, privilege_type, %s::text, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END)
     FROM (VALUES ('REVOKE ALL ON %%2$s FROM %%3$s', %s), ('GRANT %%1$s ON %%2$s TO %%3$s', %s)) AS step (change, source)

@@ -99,7 +99,7 @@ def without_secrets(text: str) -> str:
 
 def _private(route: Route) -> Iterator[str]:
     # as they are and as they may be encoded
-    if credential := route.upstream.credential:
+    for credential in filter(None, (route.upstream.credential, route.upstream.next_credential)):
         yield _in_any_writing(credential)
         for part in _within_base64(credential.encode()):
             yield rf"{_BASE64}{{0,120}}?{_in_any_writing(part)}(?:{_BASE64}|=|%(?:25)*3[Dd])*"

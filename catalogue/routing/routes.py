@@ -53,6 +53,7 @@ class Upstream:
     status_override: str
     configured: bool
     credential: str | None = field(repr=False)
+    next_credential: str | None = field(default=None, repr=False)  # tried where the first is refused
     disabled_reason: str = ""  # why staff have taken it out of service; empty: they have not
 
 

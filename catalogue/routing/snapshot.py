@@ -188,6 +188,7 @@ def _upstream(row: models.Provider) -> Upstream:
         total_includes=frozenset(part for part, is_included in in_total_alone.items() if is_included),
         configured=not missing_variables(row),
         credential=credential or None,
+        next_credential=(credential and os.environ.get(f"{row.credential_env}_NEXT")) or None,
     )
 
 

@@ -164,12 +164,10 @@ def _written(template: str, into: Path, **own: str) -> str:
 
 
 def _write_nginx(folder: Path) -> None:
-    """deploy/nginx.conf, with one more server."""
-    text = (ROOT / "deploy" / "nginx.conf").read_text()
-    servers = [f"server 127.0.0.1:{PORTS[f'gateway{n}']}" for n in (1, 2)]
-    line = next(line for line in text.splitlines() if "server 127.0.0.1:8000" in line)
-    both = "\n".join(line.replace("server 127.0.0.1:8000", server) for server in servers)
-    text = text.replace(line, both).replace("listen 8080", f"listen 127.0.0.1:{PORTS['nginx']}")
+    """deploy/nginx.conf, with the ports of these gateways."""
+    text = (ROOT / "deploy" / "nginx.conf").read_text().replace("listen 8080", f"listen 127.0.0.1:{PORTS['nginx']}")
+    for number in (1, 2):
+        text = text.replace(f"127.0.0.1:800{number}", f"127.0.0.1:{PORTS[f'gateway{number}']}")
     (folder / "nginx.conf").write_text(text)
 
 

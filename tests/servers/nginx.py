@@ -19,9 +19,9 @@ class Nginx:
         self.port = free_port()
         self.origin = f"http://127.0.0.1:{self.port}"
         text = CONFIGURATION.read_text().replace("listen 8080", f"listen 127.0.0.1:{self.port}")
-        (server,) = [line for line in text.splitlines() if "server 127.0.0.1:8000" in line]
-        servers = [server.replace("127.0.0.1:8000", f"127.0.0.1:{port}") for port in gateways]
-        (folder / "nginx.conf").write_text(text.replace(server, "\n".join(servers)))
+        first, _ = servers = [line for line in text.splitlines() if "server 127.0.0.1:" in line]
+        ours = [first.replace("127.0.0.1:8001", f"127.0.0.1:{port}") for port in gateways]
+        (folder / "nginx.conf").write_text(text.replace("\n".join(servers), "\n".join(ours)))
         settings = f"pid {folder}/nginx.pid; daemon off; error_log stderr;"
         self._command = [find_program("nginx"), "-p", str(folder), "-c", "nginx.conf", "-e", "stderr", "-g", settings]
         self._log = folder / "nginx.log"

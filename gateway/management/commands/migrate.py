@@ -3,15 +3,30 @@ from typing import Any
 from django.conf import settings
 from django.core.management import CommandError
 from django.core.management.commands import migrate
-from django.db import OperationalError, connections
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 
+from gateway.stores import serving_role
 from gateway.stores.postgresql.base import LOCK_NOT_AVAILABLE
 
 
 class Command(migrate.Command):
-    """Django's own, whose statements wait for no lock longer than requests can."""
+    """Django's own, whose statements wait for no lock longer than requests can.
+
+    Where MIGRATE_DATABASE_URL is set, its role migrates, and gives the role of DATABASE_URL its rights.
+    """
 
     def handle(self, *args: Any, **options: Any) -> None:
+        owner = settings.MIGRATION_DATABASE
+        if owner is None or options["database"] != DEFAULT_DB_ALIAS:
+            self._migrate(*args, **options)
+            return
+        connection = connections[DEFAULT_DB_ALIAS]
+        serves, connection.settings_dict = connection.settings_dict, {**connection.settings_dict, **owner}
+        self._migrate(*args, **options)
+        if serves["USER"] != owner["USER"] and not (options["plan"] or options["check_unapplied"]):
+            serving_role.grant(connection, serves["USER"], serves["PASSWORD"])
+
+    def _migrate(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:

@@ -54,4 +54,23 @@ envFrom:
 - name: {{ $name }}
   value: {{ $value | toString | quote }}
 {{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "gateway.mounts" -}}
+- {name: tmp, mountPath: /tmp}
+{{- if .Values.caSecret }}
+- {name: ca, mountPath: /etc/inference-gateway/ca, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "gateway.volumes" -}}
+- name: tmp
+  emptyDir: {}
+{{- with .Values.caSecret }}
+- name: ca
+  secret: {secretName: {{ . }}}
+{{- end }}
 {{- end }}

@@ -1,13 +1,5 @@
--- What the servers may do in the database, and no more (docs/security.md#a-role-for-serving).
---
---     psql --set ON_ERROR_STOP=1 --file deploy/postgresql/serving_role.sql "$DATABASE_URL_OF_THE_OWNER"
---
--- Run it as the role that migrates, behind each `manage.py migrate`; it may be run again at any time. Then give the role to
--- whom the servers connect as:
---
---     CREATE ROLE gateway LOGIN PASSWORD '…' IN ROLE gateway_serving;
-
-BEGIN;
+-- What the servers may do in the database, and no more (docs/security.md#a-role-for-serving). Run by `manage.py migrate` in
+-- one transaction, as the role that owns the tables, behind each migration.
 
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'gateway_serving') THEN
@@ -40,8 +32,6 @@ GRANT UPDATE (region_id, changed_by_id) ON catalogue_pricechange TO gateway_serv
 -- Written by `migrate` alone.
 REVOKE INSERT, UPDATE, DELETE ON django_migrations, django_content_type, auth_permission FROM gateway_serving;
 
--- Tables of the next migration serve until this file is run again.
+-- Tables of the next migration serve until these lines are run again.
 ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO gateway_serving;
 ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT USAGE ON SEQUENCES TO gateway_serving;
-
-COMMIT;

@@ -1,0 +1,26 @@
+"""A provider's second credential, while the first is being rotated (docs/operations.md#a-providers-credential)."""
+
+import logging
+from dataclasses import replace
+from functools import cache
+
+from catalogue.routing.routes import Route
+from gateway.stores.outages import Outage
+
+logger = logging.getLogger(__name__)
+
+
+def with_next(route: Route) -> Route:
+    """The route, asked with the second credential."""
+    upstream = route.upstream
+    return replace(route, upstream=replace(upstream, credential=upstream.next_credential))
+
+
+def note_refused(slug: str, status: int) -> None:
+    """Logs that the first credential is refused: once a minute, for as long as it goes on."""
+    _outage_of(slug).failed(f"HTTP {status}")
+
+
+@cache
+def _outage_of(slug: str) -> Outage:
+    return Outage(f"provider {slug} refuses its credential, and is asked with the one of _NEXT", logger.warning)

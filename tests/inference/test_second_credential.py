@@ -1,0 +1,87 @@
+"""A provider's credential is rotated without a refused request: `ACME_API_KEY_NEXT` serves where `ACME_API_KEY` is
+refused."""
+
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tests import bills
+from tests.catalogue import catalogue_for, model, provider
+from tests.chat import Stream, ask
+from tests.conftest import OpenAccount, StartGateway
+from tests.inference.odd_upstream import http
+from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
+from tests.servers.listener import Listener, read_request
+from tests.servers.simulator import Simulator
+
+FIRST, SECOND = "acme-first-that-must-not-leak", "acme-second-that-must-not-leak"
+USAGE = {"prompt_tokens": 2, "completion_tokens": 1}
+ANSWER = {"id": "x", "choices": [{"index": 0, "message": {"content": "Hi"}, "finish_reason": "stop"}], "usage": USAGE}
+CHUNK = {"id": "x", "choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}], "usage": USAGE}
+
+
+class Rotating:
+    """A provider that takes the credentials of `taken`, and refuses any other with a status and the credential."""
+
+    def __init__(self) -> None:
+        self.taken, self.status = {FIRST}, "401 Unauthorized"
+        self.asked: list[str] = []
+        self._listener = Listener(self._answer)
+        self.url = f"http://127.0.0.1:{self._listener.port}/v1"
+        self.close = self._listener.close
+
+    def _answer(self, talk: socket.socket) -> None:
+        request = read_request(talk)
+        credential = request.headers["authorization"].removeprefix("Bearer ")
+        self.asked.append(credential)
+        if credential not in self.taken:
+            refusal = {"error": {"message": f"Not taken: {credential}"}}
+            talk.sendall(http(self.status, json.dumps(refusal).encode(), "Content-Type: application/json"))
+        elif request.body.get("stream"):
+            frames = f"data: {json.dumps(CHUNK)}\n\ndata: [DONE]\n\n".encode()
+            talk.sendall(http("200 OK", frames, "Content-Type: text/event-stream"))
+        else:
+            talk.sendall(http("200 OK", json.dumps(ANSWER).encode(), "Content-Type: application/json"))
+
+
+@pytest.fixture
+def acme() -> Iterator[Rotating]:
+    upstream = Rotating()
+    yield upstream
+    upstream.close()
+
+
+@pytest.fixture
+def rotating(start_gateway: StartGateway, simulator: Simulator, acme: Rotating) -> GatewayServer:
+    content = catalogue_for(simulator.url, model("m", provider="acme"))
+    content["providers"].append(provider("acme", acme.url, credential_env="ACME_API_KEY"))
+    return start_gateway(catalogue=content, ACME_API_KEY=FIRST, ACME_API_KEY_NEXT=SECOND)
+
+
+@pytest.fixture
+def customer(rotating: GatewayServer, open_account: OpenAccount) -> Customer:
+    return open_account(rotating)
+
+
+def test_the_second_is_tried_where_the_first_is_refused(
+    customer: Customer, acme: Rotating, rotating: GatewayServer
+) -> None:
+    assert ask(customer, "acme/test/m").status_code == 200
+    assert acme.asked == [FIRST], "the ordinary path asks once"
+    for acme.status in ("401 Unauthorized", "403 Forbidden"):
+        acme.taken, acme.asked[:] = {SECOND}, []
+        assert ask(customer, "acme/test/m", max_tokens=9).status_code == 200
+        assert Stream.of(ask(customer, "acme/test/m", stream=True)).text == "Hi"
+        assert acme.asked == [FIRST, SECOND] * 2
+    assert len(bills.records(customer)) == 5, "each was billed once"
+    line = "provider acme refuses its credential, and is asked with the one of _NEXT: HTTP 401"
+    assert rotating.log.count(line) == 1, "and once a minute from then on"
+    acme.taken = set()
+    reply = ask(customer, "acme/test/m")
+    assert reply.status_code == 503
+    assert acme.asked[-2:] == [FIRST, SECOND]
+    for secret in (FIRST, SECOND):
+        assert secret not in reply.text + rotating.log
