@@ -10,8 +10,10 @@ from typing import Protocol
 
 import pytest
 
+from catalogue.loader.files import DATA
 from tests.chat import PATH
 from tests.conftest import OpenAccount, StartGateway
+from tests.patience import eventually
 from tests.servers.gateway import GatewayServer
 from tests.servers.node import installed
 from tests.servers.process import ROOT
@@ -67,6 +69,9 @@ def test_the_answer_in_the_readme_is_the_gateways(server: GatewayServer, open_ac
     )
     said = shown["choices"][0]["message"]["content"]
     body = {"model": "sim/demo/echo", "messages": [{"role": "user", "content": said}]}
+    server.seed(DATA / "places.yaml")  # as the demo does
+    before = open_account(server)
+    assert eventually(lambda: "grid_kind" in before.http.post(PATH, json=body).json()["gateway_metadata"])
     given = open_account(server).http.post(PATH, json=body).json()
     assert (given["id"][:4], type(given["created"])) == (shown["id"][:4], int)
     assert given | {"id": shown["id"], "created": shown["created"]} == shown
