@@ -1,4 +1,4 @@
-"""Mail to an account's owners: its balance is low or used up, a key is about to expire, it is suspended, no longer, or closed.
+"""Mail to an account's owners: its balance is low or used up, a key ends soon, it is suspended, no longer, or closed.
 
 One mail to each owner for each event, from any number of workers: whoever changes the `sent_at` of its row sends, and
 takes that back where the mail server refuses, so that a later look tries again. The row goes once the balance has
