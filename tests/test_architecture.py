@@ -27,7 +27,9 @@ PACKAGES = (
 WITH_ROOMS = ("gateway", "catalogue", "billing")
 OF_DJANGO = ("management", "migrations", "templatetags")
 LONGEST_MODULE = 420
-LINES_OF_CODE = 28_800  # `make size` prints them by app; the last 350 pass by who is down, say so, and look closer
+LINES_OF_CODE = (
+    28_900  # `make size` prints them by app; the last 350 pass by who is down and say so; 100 let customers leave
+)
 
 
 def test_every_setting_is_documented() -> None:

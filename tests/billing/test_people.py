@@ -6,10 +6,8 @@ import uuid
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.management import CommandError, call_command
-from django.db import models
 from django.test import Client
 
 from accounts import closing, invitations, playground_keys, suspensions
@@ -21,6 +19,7 @@ from catalogue.routing.counters import PriceChange
 from tests.billing.records import open_for, serve
 from tests.dashboard.people import GUEST, MEMBER, OWNER, client_of, joined
 from tests.factories import mismatches
+from tests.text_columns import places_of
 
 pytestmark = pytest.mark.django_db
 LONGER = f"jo{MEMBER}"
@@ -45,18 +44,6 @@ def export(email: str) -> dict[str, Any]:
     call_command("export_person", email, stdout=out)
     held: dict[str, Any] = json.loads(out.getvalue())
     return held
-
-
-def places_of(text: str) -> set[str]:
-    """Every column of text of every table that has it."""
-    found = set()
-    for model in apps.get_models():
-        for field in model._meta.concrete_fields:
-            if isinstance(field, models.CharField | models.TextField | models.JSONField):
-                values = model._base_manager.values_list(field.name, flat=True)
-                if any(text in str(value).lower() for value in values):
-                    found.add(f"{model._meta.label_lower}.{field.name}")
-    return found
 
 
 def leave_traces(account: Account, email: str) -> Client:
