@@ -89,6 +89,7 @@ class Account(models.Model):
     )
     created_at = models.DateTimeField(auto_now_add=True)
     suspended_at = models.DateTimeField(null=True, editable=False)  # written by accounts/suspensions.py
+    closed_at = models.DateTimeField(null=True, editable=False)  # for good, and suspended as long: accounts/closing.py
     members = models.ManyToManyField(User, through="Membership")
 
     objects = AccountManager()

@@ -11,7 +11,7 @@ from .models import Account, Suspension, User
 
 
 class SuspensionRefused(ValueError):
-    """The account is suspended already, or is not suspended."""
+    """The account is suspended already, is not suspended, or is closed."""
 
 
 def suspend(account: Account, reason: str, *, by: User | None) -> Suspension:
@@ -25,10 +25,13 @@ def suspend(account: Account, reason: str, *, by: User | None) -> Suspension:
 
 
 def lift(account: Account, *, by: User | None) -> Suspension:
-    """Ends an account's suspension, and returns it. Raises SuspensionRefused if there is none."""
+    """Ends an account's suspension, and returns it. Raises SuspensionRefused if there is none, or it is closed."""
     with transaction.atomic():
-        if _locked(account).suspended_at is None:
+        locked = _locked(account)
+        if locked.suspended_at is None:
             raise SuspensionRefused(f"{account.name} is not suspended.")
+        if locked.closed_at is not None:
+            raise SuspensionRefused(f"{account.name} is closed, which nothing takes back. Open a new account.")
         account.suspended_at = None
         account.save(update_fields=["suspended_at"])
         suspension = Suspension.objects.get(account=account, ended_at=None)

@@ -45,10 +45,10 @@ class AccountAdmin(InvitesMembers, SuspendsAccounts, CreditBooking, SaysValues, 
     ordering = ("name",)
     sortable_by = ("name",)
     fields = (
-        *("name", "currency", "balance", "far_below_zero", "suspended_at", "low_balance", "alias_limit"),
+        *("name", "currency", "balance", "far_below_zero", "suspended_at", "closed_at", "low_balance", "alias_limit"),
         *("id", "created_at"),
     )
-    readonly_fields = ("balance", "far_below_zero", "suspended_at", "id", "created_at")
+    readonly_fields = ("balance", "far_below_zero", "suspended_at", "closed_at", "id", "created_at")
     inlines = (MembershipInline,)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Account]:

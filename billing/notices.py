@@ -1,4 +1,4 @@
-"""Mail to an account's owners: its balance is low or used up, a key is about to expire, it is suspended or no longer.
+"""Mail to an account's owners: its balance is low or used up, a key ends soon, it is suspended, no longer, or closed.
 
 One mail to each owner for each event, from any number of workers: whoever changes the `sent_at` of its row sends, and
 takes that back where the mail server refuses, so that a later look tries again. The row goes once the balance has
@@ -85,7 +85,7 @@ def _expiring(now: datetime) -> QuerySet[ApiKey]:
 
 def _suspensions(now: datetime) -> dict[Notice.Kind, QuerySet[Suspension]]:
     """Suspensions by what is to be told of them: those that hold, and those that were lifted a short time ago."""
-    lifted = Suspension.objects.filter(ended_at__gt=now - TRIED_FOR)
+    lifted = Suspension.objects.filter(ended_at__gt=now - TRIED_FOR, account__closed_at=None)
     return {Notice.Kind.SUSPENDED: Suspension.objects.filter(ended_at=None), Notice.Kind.LIFTED: lifted}
 
 
@@ -162,6 +162,14 @@ def _mail(notice: Notice) -> EmailMessage:
             subject = f"{account.name}: the balance is low"
             body = f"The balance of {account.name} is {balance}, below {threshold}. Requests are refused at zero."
             page = "credit"
+        case Notice.Kind.SUSPENDED if account.closed_at is not None:
+            reason = Suspension.objects.get(pk=notice.subject).reason
+            subject = f"{account.name} is closed"
+            body = (
+                f"{account.name} has been closed by the operator of this gateway: {reason}\n\nIts keys are deleted, "
+                "and nothing in it can be changed. You can go on reading its pages."
+            )
+            page = ""  # the overview
         case Notice.Kind.SUSPENDED:
             reason = Suspension.objects.get(pk=notice.subject).reason
             subject = f"{account.name} is suspended"
@@ -169,11 +177,11 @@ def _mail(notice: Notice) -> EmailMessage:
                 f"{account.name} has been suspended by the operator of this gateway: {reason}\n\nRequests with its "
                 "keys are refused, and nothing in it can be changed. You can go on reading its pages."
             )
-            page = "overview"
+            page = ""  # the overview
         case Notice.Kind.LIFTED:
             subject = f"{account.name} is no longer suspended"
             body = f"The suspension of {account.name} has been lifted. Requests with its keys are served again."
-            page = "overview"
+            page = ""  # the overview
         case _:
             key = ApiKey.objects.get(pk=notice.subject)
             subject = f"{account.name}: the API key {key.name} expires soon"

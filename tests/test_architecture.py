@@ -27,7 +27,7 @@ PACKAGES = (
 WITH_ROOMS = ("gateway", "catalogue", "billing")
 OF_DJANGO = ("management", "migrations", "templatetags")
 LONGEST_MODULE = 450
-LINES_OF_CODE = 28_800  # `make size` prints them by app; the last 350 pass by who is down, say so, and look closer
+LINES_OF_CODE = 29_000  # `make size` prints them by app; the last 200 let customers leave, and units fit together
 
 
 def test_every_setting_is_documented() -> None:

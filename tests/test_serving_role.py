@@ -143,6 +143,22 @@ def of_roles(statement: str, role: str) -> sql.Composed:
     return sql.SQL(statement).format(sql.Identifier(role))
 
 
+def test_who_leaves_is_closed_by_it_and_forgotten_by_the_owner_alone(served: GatewayServer, tmp_path: Path) -> None:
+    served.manage_subprocess("create_account", "Acme", "--owner", "ada@acme.example").ok()
+    statement = str(tmp_path / "final.csv")
+    served.manage_subprocess("close_account", "Acme", "--reason", "Moved away", "--statement", statement).ok()
+    kept = "SELECT (SELECT name FROM accounts_account), (SELECT email FROM accounts_user), count(*) FROM "
+    kept += "accounts_membership"
+    commands = (("forget_account", "Acme"), ("forget_person", "ada@acme.example"))
+    for command in commands:
+        assert "permission denied" in served.manage_subprocess(*command).stderr
+    assert served.query(kept) == [("Acme", "ada@acme.example", 1)]
+    for command in commands:
+        served.manage_subprocess(*command, DATABASE_URL=served.database_url).ok()
+    ((name, person, members),) = served.query(kept)
+    assert (name == "Acme", person, members) == (False, None, 0)
+
+
 def book_credit(server: GatewayServer, customer: Customer) -> None:
     """By a person of the staff, in the admin."""
     server.manage_subprocess(

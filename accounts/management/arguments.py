@@ -2,7 +2,7 @@
 
 from django.core.management.base import CommandError, CommandParser
 
-from accounts.models import Account
+from accounts.models import Account, Suspension
 
 
 def add_account(parser: CommandParser) -> None:
@@ -16,3 +16,11 @@ def account_from(name_or_id: str) -> Account:
         return Account.objects.named(name_or_id)
     except Account.DoesNotExist as error:
         raise CommandError(str(error)) from None
+
+
+def reason_from(text: str) -> str:
+    """The reason of a suspension or closing, or a CommandError."""
+    reason, longest = text.strip(), Suspension._meta.get_field("reason").max_length or 0
+    if not 0 < len(reason) <= longest:
+        raise CommandError(f"--reason takes 1 to {longest} characters.")
+    return reason

@@ -6,11 +6,13 @@ them, for readers who take hours. What is booked after the first block is left t
 
 import csv
 import io
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from pathlib import Path
 from typing import NamedTuple, Self
 from uuid import UUID
 
@@ -363,3 +365,17 @@ def _bound(name: str, text: str, at: time) -> datetime:
             f"{name}: {text!r} is neither a day (2026-10-30, in UTC) nor a date-time with an offset "
             "(2026-10-30T12:00:00Z; in an address, + is %2B)."
         ) from None
+
+
+def write(path: Path, account: Account, period: Period, format_: str) -> Totals:
+    """Writes an account's statement. The file is there under its name once it is whole."""
+    totals, part = Totals(), path.with_name(f".{path.name}.part")
+    try:
+        with part.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(FORMATS[format_].blocks(lines(account, period, totals)))
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return totals

@@ -47,7 +47,7 @@ def acme() -> Account:
 
 def test_an_account_is_described_by_decimal_strings_and_moments(acme: Account) -> None:
     (account,) = described()
-    suspended_at, created_at = account.pop("suspended_at"), account.pop("created_at")
+    suspended_at, closed_at, created_at = (account.pop(f"{what}_at") for what in ("suspended", "closed", "created"))
     assert account == {
         "id": str(acme.pk),
         "name": "Acme",
@@ -58,7 +58,7 @@ def test_an_account_is_described_by_decimal_strings_and_moments(acme: Account) -
         "spent": "0.00084",
         "spent_eur": "0.00084",
     }
-    assert suspended_at is None
+    assert (suspended_at, closed_at) == (None, None)
     assert created_at.endswith("Z")
 
 

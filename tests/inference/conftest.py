@@ -52,11 +52,7 @@ def failover_gateway(
 ) -> Iterator[GatewayServer]:
     """The same, with failover between the candidates of an auto request. A first byte may take a second."""
     folder = tmp_path_factory.mktemp("failover")
-    env = PROVIDER_KEYS | {
-        "GATEWAY_AUTO_FAILOVER": "true",
-        "GATEWAY_AUTO_SKIP_DOWN": "false",  # or the first of the candidates is soon asked no more
-        "GATEWAY_FIRST_BYTE_TIMEOUT": "1",
-    }
+    env = PROVIDER_KEYS | {"GATEWAY_AUTO_FAILOVER": "true", "GATEWAY_FIRST_BYTE_TIMEOUT": "1"}
     server = GatewayServer(migrated_databases, folder, catalogue=shapes.catalogue(simulator.url), env=env)
     server.stock = []
     with verified(server):

@@ -19,8 +19,14 @@ from tests.servers.databases import FreshDatabases
 from tests.servers.manage import Completed, ManageHelper, run_manage
 from tests.servers.process import ServerError, ServerProcess, free_port
 
-# Where tests differ from the defaults: one address sends every request, and a leftover stream must not hold up the end.
-TEST_DEFAULTS = {"GATEWAY_IP_RATE": "off", "GATEWAY_DRAIN_TIMEOUT": "3", "WEB_CONCURRENCY": "1"}
+# Where tests differ from the defaults: one address sends every request, a leftover stream must not hold up the end, and
+# providers fail on purpose, which must not take them out of another test's automatic choice.
+TEST_DEFAULTS = {
+    "GATEWAY_IP_RATE": "off",
+    "GATEWAY_DRAIN_TIMEOUT": "3",
+    "GATEWAY_AUTO_SKIP_DOWN": "false",
+    "WEB_CONCURRENCY": "1",
+}
 
 FOLLOWED_WITHIN = 10.0  # seconds, for a new version of the catalogue; a worker looks every two
 

@@ -1,6 +1,5 @@
 """Writes the records of a period, of one account or of all, with a last line that reconciles them with the ledger."""
 
-import os
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -9,7 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from accounts.management.arguments import account_from
 from accounts.models import Account
-from billing.usage.statement import FORMATS, InvalidPeriod, Period, Totals, lines
+from billing.usage.statement import FORMATS, InvalidPeriod, Period, Totals, lines, write
 from gateway.management.base import OperatorCommand
 from gateway.money import plain
 
@@ -59,7 +58,7 @@ class Command(OperatorCommand):
                 Account.objects.order_by("name")
             ):  # `lines` gives the connection back between its blocks
                 path = directory / f"{account.pk}.{format_}"
-                totals = _write_file(path, account, period, format_)
+                totals = write(path, account, period, format_)
                 if not totals.reconciled:
                     unreconciled.append(account.pk)
                 cost = f"{plain(totals.cost.total)} {account.currency}"
@@ -68,17 +67,3 @@ class Command(OperatorCommand):
             raise CommandError(f"{error.filename or directory}: {error.strerror}") from None
         if unreconciled:
             raise CommandError(f"{UNRECONCILED} Accounts: {', '.join(map(str, unreconciled))}")
-
-
-def _write_file(path: Path, account: Account, period: Period, format_: str) -> Totals:
-    """Writes an account's statement. The file is there under its name once it is whole."""
-    totals, part = Totals(), path.with_name(f".{path.name}.part")
-    try:
-        with part.open("w", encoding="utf-8", newline="") as file:
-            file.writelines(FORMATS[format_].blocks(lines(account, period, totals)))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    return totals

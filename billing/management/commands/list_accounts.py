@@ -93,4 +93,5 @@ def _described(account: Account, spent: Totals, days: Days) -> dict[str, Any]:
         "spent_eur": plain(spent.cost_eur or Decimal(0)),
         "created_at": to_text(account.created_at),
         "suspended_at": None if account.suspended_at is None else to_text(account.suspended_at),
+        "closed_at": None if account.closed_at is None else to_text(account.closed_at),
     }

@@ -1,0 +1,31 @@
+"""Closing of an account, for good: no key works, no invitation leads in, its members read.
+
+A closed account is a suspended one whose suspension nobody lifts, so that whatever looks at `suspended_at` refuses it.
+"""
+
+from django.db import transaction
+from django.utils import timezone
+
+from .members import locked
+from .models import Account, ApiKey, Invitation, Suspension
+
+
+class AccountClosed(ValueError):
+    """The account is closed already."""
+
+
+def close(account: Account, reason: str) -> tuple[int, int]:
+    """Closes an account, and returns how many keys were deleted and invitations revoked. Raises AccountClosed."""
+    now = timezone.now()
+    with transaction.atomic():
+        if locked(account.pk).closed_at is not None:
+            raise AccountClosed(f"{account.name} is closed already.")
+        # A suspension that holds ends with its own reason, so that owners are told the one of the closing.
+        Suspension.objects.filter(account=account, ended_at=None).update(ended_at=now)
+        Suspension.objects.create(account=account, reason=reason, began_at=now)
+        account.closed_at = account.suspended_at = now
+        account.save(update_fields=["closed_at", "suspended_at"])
+        live = ApiKey.objects.filter(account=account, deleted_at=None)
+        deleted = live.update(deleted_at=now, fingerprint=None, verifier=None)
+        revoked = Invitation.objects.pending().filter(account=account).update(revoked_at=now)
+    return deleted, revoked

@@ -1,0 +1,86 @@
+"""Forgetting of a closed account whose records need not be kept any longer (docs/security.md#accounts).
+
+The ledger and the records stay, under ids.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.admin.models import LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.db import models, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from accounts.members import locked
+from accounts.models import Account, ApiKey, Invitation, Membership, Suspension
+from billing.models import Generation, LedgerEntry
+from billing.notices import Notice
+from billing.usage.request_failures import RequestFailure
+
+from .models import Alias, AliasEvent
+
+REASON_GONE = "forgotten"
+
+
+class StillKept(ValueError):
+    """The account is not closed, or its records are to be kept."""
+
+
+def forget(account: Account) -> None:
+    """Takes away all names and people of an account. Raises StillKept."""
+    with transaction.atomic():
+        account = locked(account.pk)
+        _require_to_be_over(account)
+        _blank_history(account)
+        for model in (Membership, Invitation, Alias, AliasEvent, RequestFailure, Notice):
+            model._base_manager.filter(account=account).delete()
+        keys = list(ApiKey.objects.filter(account=account))
+        for key in keys:
+            key.name, key.created_by = str(key.pk), None
+        ApiKey.objects.bulk_update(keys, ["name", "created_by"], batch_size=500)
+        Suspension.objects.filter(account=account).update(reason=REASON_GONE)
+        account.name = str(account.pk)
+        account.save(update_fields=["name"])
+
+
+def _require_to_be_over(account: Account) -> None:
+    if account.closed_at is None:
+        raise StillKept(f"{account.name} is not closed: run close_account first.")
+    last = _last_booked(account)
+    if last is None:
+        return
+    # The law counts from the end of the year in which a book was written.
+    last = last.astimezone(UTC)
+    end = last.year + settings.RECORD_YEARS
+    if timezone.now().astimezone(UTC).year <= end:
+        raise StillKept(
+            f"{account.name} has records of {last:%Y-%m-%d}, which are kept until the end of {end} (RECORD_YEARS)."
+        )
+
+
+def _last_booked(account: Account) -> datetime | None:
+    """When the last record or ledger entry was written."""
+    record = Generation.objects.filter(account=account).order_by("-created_at", "-id").first()
+    entry = LedgerEntry.objects.filter(account=account).order_by("-seq").first()
+    return max((row.created_at for row in (record, entry) if row is not None), default=None)
+
+
+def _blank_history(account: Account) -> None:
+    """Leaves of what staff did to the account and its parts who did it, to what id, and when."""
+    about = _entries_of(Account, [account.pk])
+    for model in (ApiKey, Membership, Invitation, Suspension, Alias):
+        about |= _entries_of(model, model._base_manager.filter(account=account).values_list("pk", flat=True))
+    about |= _entries_of(Alias, AliasEvent.objects.filter(account=account).values_list("alias_id", flat=True))
+    # Of members and invitations that went before, the words alone say whose they were.
+    for model, words in ((Membership, "in"), (Invitation, "to")):
+        of_model = ContentType.objects.get_for_model(model)
+        about |= Q(content_type=of_model, object_repr__endswith=f" {words} {account.name}")
+    LogEntry.objects.filter(about).update(object_repr=models.F("object_id"), change_message="")
+
+
+def _entries_of(model: type[models.Model], ids: Iterable[UUID | int]) -> Q:
+    of_model = ContentType.objects.get_for_model(model)
+    return Q(content_type=of_model, object_id__in=[str(each) for each in ids])

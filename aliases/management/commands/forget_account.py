@@ -1,0 +1,29 @@
+"""Takes away the names and people of a closed account whose records are old enough."""
+
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from accounts.management.arguments import account_from, add_account
+from aliases import forgetting
+from gateway.management.base import OperatorCommand
+
+
+class Command(OperatorCommand):
+    help = (
+        "Forgets a closed account whose last record or ledger entry is older than RECORD_YEARS: names become ids; "
+        "members, invitations, aliases, failures and notices go; ledger and records stay. It needs the role that "
+        "migrates. Nothing takes it back."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        add_account(parser)
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        account = account_from(options["account"])
+        with self.committed_once_printed():
+            try:
+                forgetting.forget(account)
+            except forgetting.StillKept as error:
+                raise CommandError(str(error)) from None
+            self.stdout.write(f"The account {account.pk} has been forgotten: its ledger and records stay.")
