@@ -24,6 +24,7 @@ from tests.inference.auto import (
     slug_of,
     whole_or_streamed,
 )
+from tests.patience import eventually
 from tests.servers.customer import Customer, GatewaySession
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
@@ -347,3 +348,23 @@ def test_the_winners_failure_is_the_answer(
     assert ("'refuser'" if behaviour == "refused" else "'sim'") in message(reply)
     assert calls(simulator, slug_of(behaviour), SECOND) == before
     assert bills.untouched(customer)
+
+
+# --- A provider that is down
+
+
+def test_a_provider_that_is_down_is_passed_by_and_named_and_a_pin_stays(
+    start_gateway: StartGateway, simulator: Simulator, open_account: OpenAccount
+) -> None:
+    gateway = start_gateway(catalogue=catalogue(simulator.url), GATEWAY_AUTO_SKIP_DOWN="true")
+    customer = open_account(gateway)
+    first = answer(customer, "auto/test/carbon")
+    assert (first["model"], "providers_skipped" in first["gateway_metadata"]) == ("second/test/carbon/FRPAR", False)
+    gateway.query("UPDATE catalogue_provider SET status_override = 'down' WHERE slug = 'second'")
+    gateway.query("UPDATE catalogue_catalogueversion SET version = version + 1")
+    assert eventually(lambda: not answer(customer, "auto/test/carbon")["model"].startswith("second/"))
+    other = answer(customer, "auto/test/carbon")
+    assert other["gateway_metadata"]["providers_skipped"] == ["second"]
+    record = customer.http.get(f"/v1/generation/{other['id']}").json()
+    assert record["routing_info"]["providers_skipped"] == ["second"]
+    assert answer(customer, "second/test/carbon/FRPAR")["model"] == "second/test/carbon/FRPAR"
