@@ -18,6 +18,7 @@ OWN_VARIABLES = frozenset(
     | {
         "BILLING_CONTACT_URL",
         "MIGRATE_DATABASE_URL",
+        "RECORD_YEARS",
         "MIGRATION_LOCK_TIMEOUT",
         "EMAIL_FROM",
         "PGPASSWORD",
