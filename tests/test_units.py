@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -22,6 +21,7 @@ from tests.servers.databases import SeededDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.nginx import Nginx
 from tests.servers.process import ROOT, ServerProcess, free_port
+from tests.servers.programs import find_program
 from tests.servers.simulator import Simulator
 
 FOLDER = ROOT / "deploy" / "systemd"
@@ -94,11 +94,10 @@ def test_units_and_commands_of_the_document_have_the_settings() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not on this machine")
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_a_unit_is_hardened(unit: Path) -> None:
     done = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--no-pager", unit],
+        [find_program("systemd-analyze"), "security", "--offline=true", "--no-pager", unit],
         capture_output=True,
         text=True,
         check=True,

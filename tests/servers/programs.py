@@ -15,6 +15,7 @@ PACKAGES = {
     "pgbouncer": "pgbouncer",
     "valgrind": "valgrind",
     "strace": "strace",
+    "systemd-analyze": "systemd",
     "wrk": "wrk",
 }
 # `make campaign` alone needs these, so `.ci/run` does not install them.
