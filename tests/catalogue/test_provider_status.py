@@ -74,7 +74,11 @@ def catalogue(simulator_url: str) -> Entry:
 
 @pytest.fixture(scope="module")
 def server(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
-    return start_shared_gateway(catalogue=catalogue(simulator.url), GATEWAY_FIRST_BYTE_TIMEOUT=str(FIRST_BYTE_SECONDS))
+    return start_shared_gateway(
+        catalogue=catalogue(simulator.url),
+        GATEWAY_AUTO_SKIP_DOWN="true",
+        GATEWAY_FIRST_BYTE_TIMEOUT=str(FIRST_BYTE_SECONDS),
+    )
 
 
 @pytest.fixture
