@@ -99,7 +99,8 @@ def _read_request(sock: socket.socket) -> bytes:
 def _no_connection_outlives_its_test() -> Iterator[None]:
     yield
     connections.close_idle(seconds=0)
-    connections._distrusted_until.clear()  # a later test's server may listen on the port of this one's
+    for remembered in (connections._distrusted_until, connections.unexpected_bytes, connections.broken_ends):
+        remembered.clear()  # a later test's server may listen on the port of this one's
 
 
 @contextmanager
