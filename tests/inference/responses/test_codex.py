@@ -25,7 +25,7 @@ pytestmark = pytest.mark.process
 CONFIG = re.findall(r"^```toml\n(.*?)^```", (ROOT / "docs" / "clients.md").read_text(), re.DOTALL | re.MULTILINE)[0]
 ASKED = {"agent-401": 4, "agent-429": 4, "agent-overflow": 1}
 TOLD = {
-    "agent-401": "unexpected status 503 Service Unavailable: Provider '{provider}' answered with HTTP 401",
+    "agent-401": "unexpected status 503 Service Unavailable: Provider '{provider}' refuses the gateway itself",
     "agent-429": "exceeded retry limit, last status: 429 Too Many Requests",
     "agent-overflow": "Codex ran out of room in the model's context window.",
 }
