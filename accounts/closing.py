@@ -20,7 +20,7 @@ def close(account: Account, reason: str) -> tuple[int, int]:
     with transaction.atomic():
         if locked(account.pk).closed_at is not None:
             raise AccountClosed(f"{account.name} is closed already.")
-        # A suspension that holds ends with its own reason, so that owners are told the one of the closing.
+        # An open suspension ends here, so that the owners are told the reason of the closing and not the older one.
         Suspension.objects.filter(account=account, ended_at=None).update(ended_at=now)
         Suspension.objects.create(account=account, reason=reason, began_at=now)
         account.closed_at = account.suspended_at = now

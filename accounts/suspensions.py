@@ -25,7 +25,10 @@ def suspend(account: Account, reason: str, *, by: User | None) -> Suspension:
 
 
 def lift(account: Account, *, by: User | None) -> Suspension:
-    """Ends an account's suspension, and returns it. Raises SuspensionRefused if there is none, or it is closed."""
+    """Ends an account's suspension and returns it.
+
+    Raises SuspensionRefused if the account is not suspended, or is closed.
+    """
     with transaction.atomic():
         locked = _locked(account)
         if locked.suspended_at is None:

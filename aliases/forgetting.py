@@ -62,14 +62,14 @@ def _require_to_be_over(account: Account) -> None:
 
 
 def _last_booked(account: Account) -> datetime | None:
-    """When the last record or ledger entry was written."""
+    """Returns when the last record or ledger entry was written."""
     record = Generation.objects.filter(account=account).order_by("-created_at", "-id").first()
     entry = LedgerEntry.objects.filter(account=account).order_by("-seq").first()
     return max((row.created_at for row in (record, entry) if row is not None), default=None)
 
 
 def _blank_history(account: Account) -> None:
-    """Leaves of what staff did to the account and its parts who did it, to what id, and when."""
+    """Removes names from the history of what staff did. Who did it, to which id, and when stays."""
     about = _entries_of(Account, [account.pk])
     for model in (ApiKey, Membership, Invitation, Suspension, Alias):
         about |= _entries_of(model, model._base_manager.filter(account=account).values_list("pk", flat=True))

@@ -147,7 +147,7 @@ class Flagged(NamedChoices):
 
 
 class Suspended(NamedChoices):
-    """Accounts that are suspended, or are not; reads every account."""
+    """Filters accounts by whether they are suspended. Reads every account."""
 
     title = parameter_name = "suspended"
     choices_by_value: ClassVar = {

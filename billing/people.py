@@ -105,7 +105,7 @@ def _require_other_owners(person: User) -> None:
 
 
 def _pointing_at_people() -> list[models.ForeignKey[Any, Any]]:
-    """Every foreign key to a person, those of tables to come included; not the tables of rights."""
+    """Returns every foreign key to a person, in new tables too, except those of the tables of rights."""
     relations = User._meta.get_fields(include_hidden=True)
     fields = [relation.field for relation in relations if isinstance(relation, models.ManyToOneRel)]
     mine = [field for field in fields if not field.model._meta.auto_created]
@@ -127,7 +127,7 @@ def _sessions(person: User) -> Iterator[Session]:
 
 
 def _history_about(email: str, person: User | None) -> list[LogEntry]:
-    """The staff's deeds to the person, and those whose words have the address."""
+    """Returns the history of what staff did to the person, and all of it that mentions the address."""
     about = Q(object_repr__icontains=email) | Q(change_message__icontains=email)
     if person is not None:
         about |= Q(content_type=ContentType.objects.get_for_model(User), object_id=str(person.pk))

@@ -31,7 +31,7 @@ def _read_file() -> frozenset[str]:
     """Returns the names of the variables that the file has set: a reload takes them away before it reads it anew."""
     given = {*os.environ}
     file = os.environ.get("ENV_FILE")
-    # django-environ passes over a file that is not there: the settings would be those of a demo
+    # django-environ ignores a missing file, and the gateway would start with the settings of a demo
     if file:
         _read(Path(file).read_bytes, "ENV_FILE is a file that can be read.")
     _read(lambda: environ.Env.read_env(file or BASE_DIR / ".env"), "ENV_FILE is lines of NAME=value, in UTF-8.")
@@ -279,7 +279,7 @@ DATABASES = {
     "settlement": _database(pool_size=8, statement_timeout_ms=5_000) | {"TEST": {"MIRROR": "default"}},
 }
 
-# Of whoever owns the tables, to PostgreSQL itself: `manage.py migrate` alone uses it.
+# Connects as the owner of the tables, past any pooler. Only `manage.py migrate` uses it.
 MIGRATION_DATABASE = None
 if env.str("MIGRATE_DATABASE_URL", ""):
     MIGRATION_DATABASE = _database(pool_size=4, statement_timeout_ms=30_000, variable="MIGRATE_DATABASE_URL")

@@ -88,7 +88,7 @@ def _chat_choice(choice: Mapping[str, Any], position: int, has_old_calls: bool) 
 
 
 def _tool_calls(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The calls of a message, each with an id of its own."""
+    """Returns the calls of a message, each with an id of its own."""
     calls, ids = [], set[str]()
     for each in given:
         call = _tool_call(each)

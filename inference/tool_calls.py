@@ -128,7 +128,7 @@ class ToolCalls:
 
 
 def own_id() -> str:
-    """An id for a call that has none, or another's."""
+    """Makes an id for a call that has none, or that has the id of another call."""
     return f"call_{uuid7().hex}"
 
 

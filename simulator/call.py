@@ -140,12 +140,18 @@ def embedded_texts(body: Json) -> list[str]:
 
 
 def messages_question(body: Json, betas: str = "") -> Question:
-    """Read a conversation of Anthropic's Messages API, as strictly as the API does where it is sent these betas."""
+    """Read a conversation of Anthropic's Messages API, as strictly as the API does where it is sent these betas.
+
+    Models since Claude Opus 4.8 take system messages in mid-conversation without a beta; this one is older. Claude Code
+    tries them first, and does without them if it is refused in these words.
+    """
     roles = {"user", "assistant", "system"} if "mid-conversation-system-" in betas else {"user", "assistant"}
     if not isinstance(body.get("max_tokens"), int):
         raise RefusedError("max_tokens: Field required")
     messages = _messages(body)
     for index, message in enumerate(messages):
+        if message.get("role") == "system" and "system" not in roles:
+            raise RefusedError(f"messages.{index}: role 'system' is not supported on this model")
         if message.get("role") not in roles:
             raise RefusedError(f'messages.{index}: Unexpected role "{message.get("role")}".')
     texts = [_text(message.get("content")) for message in messages]

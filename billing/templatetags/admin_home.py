@@ -49,7 +49,7 @@ class LowBalance:
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """An account, and what it used and spent in SHOWN_DAYS."""
+    """Holds what an account used and spent in SHOWN_DAYS."""
 
     account_id: UUID
     name: str
@@ -61,7 +61,9 @@ class Customer:
 
 @register.inclusion_tag("admin/home.html", takes_context=True)
 def home(context: Any) -> dict[str, Any]:
-    """`days`, `customers`, `providers` and `balances`, each None for whoever may not view it, and `old_catalogue`."""
+    """Returns `days`, `customers`, `providers` and `balances`, each None if the person may not view it, and
+    `old_catalogue`.
+    """
     user, now = context["request"].user, timezone.now()
     sees_usage, sees_accounts = user.has_perm("billing.view_generation"), user.has_perm("accounts.view_account")
     sees_catalogue = user.has_perm("catalogue.view_provider")

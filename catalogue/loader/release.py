@@ -11,14 +11,17 @@ OLD = timedelta(days=60)  # offers change every few weeks: docs/catalogue.md#kno
 
 @functools.cache
 def released_on() -> date:
-    """The day on which what ships was gathered, from the head of its list of providers: the whole takes seconds."""
+    """Returns the day on which the shipped catalogue was gathered.
+
+    It is read from the head of the list of providers alone, because parsing the whole list takes seconds.
+    """
     head = (DATA / "providers.yaml").read_text(encoding="utf-8")
     (day,) = re.findall(r"^as_of: (\S+)$", head, re.MULTILINE)
     return date.fromisoformat(day)
 
 
 def warning(today: date) -> str:
-    """Says that what ships is old, and what to do; empty while it is not."""
+    """Returns a warning that the shipped catalogue is old, with what to do; empty if it is not."""
     age = today - released_on()
     if age <= OLD:
         return ""

@@ -57,12 +57,12 @@ class Observed:
 
     @property
     def troubles(self) -> bool:
-        """True from the share of failures on that is no longer healthy, however few they are."""
+        """Returns whether the share of failures is above what counts as healthy, even if the calls were few."""
         return bool(self.failures) and self.failures >= DEGRADED_FROM * self.attempts
 
     @property
     def percent(self) -> float | None:
-        """The share that failed, in percent; None where nothing was sent."""
+        """Returns the share that failed, in percent; None if nothing was sent."""
         return 100 * self.failures / self.attempts if self.attempts else None
 
     @property
@@ -72,14 +72,14 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A provider's calls of the last 5 minutes, which its status is made of, and of the last hour."""
+    """Holds a provider's calls of the last 5 minutes, which decide its status, and of the last hour."""
 
     minutes: Observed = field(default_factory=Observed)
     hour: Observed = field(default_factory=Observed)
 
     @property
     def fails(self) -> bool:
-        """True where most calls fail now, or failed when there last were any."""
+        """Returns whether most calls fail now, or failed when the provider was last called."""
         return (self.minutes if self.minutes.attempts else self.hour).fails
 
 
@@ -115,7 +115,7 @@ def observed(now: datetime) -> dict[str, Observed]:
 
 
 def seen(now: datetime) -> dict[str, Seen]:
-    """The calls of each provider in the last 5 minutes and in the last hour. One SELECT."""
+    """Returns the calls of each provider in the last 5 minutes and in the last hour, by one SELECT."""
     newest = Q(minute__gt=now - WINDOW)
     sums = [Sum(column, filter=which, default=0) for which in (newest, Q()) for column in ("attempts", "failures")]
     rows = within(HOUR, now).values_list("provider").annotate(**dict(zip(SUMS, sums, strict=True)))
@@ -123,12 +123,12 @@ def seen(now: datetime) -> dict[str, Seen]:
 
 
 def within(time: timedelta, now: datetime) -> QuerySet[ProviderMinute]:
-    """The rows of the last so many minutes."""
+    """Returns the rows of that time up to now."""
     return ProviderMinute.objects.filter(minute__gt=now - time, minute__lte=now)
 
 
 def with_seen(providers: QuerySet[Provider], now: datetime) -> QuerySet[Provider]:
-    """The providers, with the columns that `seen_of` reads."""
+    """Returns the providers with the columns that `seen_of` reads."""
     sums = []
     for time in (WINDOW, HOUR):
         rows = within(time, now).filter(provider=OuterRef("slug")).values("provider")
@@ -137,7 +137,7 @@ def with_seen(providers: QuerySet[Provider], now: datetime) -> QuerySet[Provider
 
 
 def seen_of(provider: Provider) -> Seen:
-    """The calls of a provider of `with_seen`."""
+    """Reads the calls of a provider that `with_seen` returned."""
     return _seen(*(count or 0 for count in attrgetter(*SUMS)(provider)))
 
 
@@ -197,7 +197,7 @@ def status_of(override: str, observed: Observed | None) -> tuple[Status, str]:
 
 
 def shown_status(override: str, observed: Observed) -> str:
-    """The status as pages say it, where what nobody has measured is not healthy."""
+    """Returns the status in the words of pages, which call a provider without calls not healthy but "No calls"."""
     if not override and observed.attempts < FEWEST_ATTEMPTS:
         return "too few calls" if observed.attempts else "no calls"
     return status_of(override, observed)[0].label
@@ -212,7 +212,7 @@ def look() -> None:
     _down_since = {slug: _down_since.get(slug, now) for slug in down}
     due = [slug for slug in sorted(_passed_by & down) if _down_since[slug] <= now - PROBE_EVERY]
     _passed_by.clear()
-    # A conditional UPDATE, so that of all workers one sends the probe.
+    # The UPDATE is conditional, so that only one of all workers sends the probe.
     free = Q(probed_at=None) | Q(probed_at__lte=now - PROBE_EVERY)
     for slug in due:
         if ProviderFailure.objects.filter(free, provider=slug).update(probed_at=now):

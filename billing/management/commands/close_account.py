@@ -42,7 +42,7 @@ class Command(OperatorCommand):
                 f"{account.name} has been closed: {deleted} keys deleted, {revoked} invitations revoked, "
                 f"a balance of {balance} {account.currency}."
             )
-        # Behind the closing, so that no request comes after what the statement has read.
+        # The statement is written after the closing, so that it misses no request.
         self._write_statement(path, account)
 
     def _write_statement(self, path: Path, account: Account) -> None:

@@ -39,7 +39,7 @@ class CheckFailed(Exception):
 
 
 class Doubtful(Exception):
-    """What may be meant so, and what to do if it is not."""
+    """Names something that may be intended, and says what to do if it is not."""
 
 
 class Command(OperatorCommand):
@@ -78,7 +78,7 @@ def _checks() -> Iterator[tuple[str, Callable[[], str]]]:
 
 
 def _addresses(catalogue: Snapshot) -> Iterator[tuple[str, Upstream]]:
-    """Each configured provider at each address that its routes have, named by their regions where there are several."""
+    """Yields each configured provider at each address of its routes, named by the regions if there are several."""
     for upstream in catalogue.upstreams.values():
         regions: dict[str, list[str]] = {}
         for (slug, _), offer in catalogue.offers.items():

@@ -101,7 +101,9 @@ def test_what_is_futile_is_asked_once_and_a_rate_limit_as_often_as_it_is_told(
 ) -> None:
     with agents.counted(simulator) as asked:
         output = claude(account, tmp_path, f"{models}/{slug}", "Say hello.", CLAUDE_CODE_MAX_RETRIES=str(RETRIES))
-    assert asked == dict.fromkeys(agents.FAILURES, 0) | {slug: ASKED[slug]}
+    # A model that speaks Messages refuses its system message in mid-conversation first, and it goes on without.
+    more = 1 if (models, slug) == ("simanthropic/claude", "agent-overflow") else 0
+    assert asked == dict.fromkeys(agents.FAILURES, 0) | {slug: ASKED[slug] + more}
     status, words = TOLD[slug]
     assert (output["is_error"], output["api_error_status"]) == (True, status)
     assert words.format(provider=models.partition("/")[0]) in output["result"]
