@@ -38,43 +38,37 @@ def _messages(data: Any) -> list[Json]:
         raise fault("", "must be an array of at least one message.")
     if len(data) > MAX_MESSAGES:
         raise fault("", f"must be at most {MAX_MESSAGES} messages.")
-    return each(data, lambda message: message if _is_usual(message) else _message(message))
+    return each(data, _message)
 
 
-def _is_usual(message: Any) -> bool:
-    """True for a text, a tool's text, or calls of functions, and nothing more: most of an agent's hundreds of messages.
+def _message(message: Any) -> Json:
+    """Takes a text, a tool's text or one call of a function as it is, and checks any other message.
 
-    It is all that most of them are asked: `_message` would take them as they are.
+    An agent sends hundreds of these, and nothing that `_checked_message` asks could fail or change them.
     """
-    if type(message) is not dict:
-        return False
-    role, content = message.get("role"), message.get("content")
-    if type(content) is str:
-        if len(message) == 2:
-            return role in SPEAKERS
-        if role == "tool":
-            return len(message) == 3 and type(message.get("tool_call_id")) is str
-    elif content is not None or "content" not in message:
-        return False
-    calls = message.get("tool_calls")
-    return (
-        role == "assistant" and len(message) == 3 and bool(calls) and type(calls) is list and all(map(_is_call, calls))
-    )
+    try:
+        role, content, size = message["role"], message["content"], len(message)
+        if size == 2:
+            is_usual = type(content) is str and role in SPEAKERS
+        elif size != 3:
+            is_usual = False
+        elif role == "tool":
+            is_usual = type(content) is str and type(message["tool_call_id"]) is str
+        else:
+            (call,) = message["tool_calls"]
+            called = call["function"]
+            is_usual = (
+                role == "assistant"
+                and (content is None or type(content) is str)
+                and (len(call) == 3 and call["type"] == "function" and type(call["id"]) is str)
+                and (len(called) == 2 and type(called["name"]) is str and type(called["arguments"]) is str)
+            )
+    except (LookupError, TypeError, ValueError):
+        is_usual = False
+    return message if is_usual else _checked_message(message)
 
 
-def _is_call(call: Any) -> bool:
-    if type(call) is not dict or len(call) != 3 or call.get("type") != "function" or type(call.get("id")) is not str:
-        return False
-    called = call.get("function")
-    return (
-        type(called) is dict
-        and len(called) == 2
-        and type(called.get("name")) is str
-        and type(called.get("arguments")) is str
-    )
-
-
-def _message(value: Any) -> Json:
+def _checked_message(value: Any) -> Json:
     message: Json = require(value, dict, "", "an object")
     role, content = message.get("role"), message.get("content")
     if not isinstance(role, str) or role not in ROLES:
@@ -134,7 +128,21 @@ def _tools(data: Any) -> list[Json]:
     return each(data, _tool)
 
 
-def _tool(given: Any) -> Json:
+def _tool(tool: Any) -> Json:
+    """Takes a function as most clients send it as it is, and checks any other tool."""
+    try:
+        function = tool["function"]
+        is_usual = (
+            (len(tool) == 2 and tool["type"] == "function" and type(function["name"]) is str)
+            and (type(function["description"]) is str and type(function["parameters"]) is dict)
+            and None not in function.values()
+        )
+    except (LookupError, TypeError):
+        is_usual = False
+    return tool if is_usual else _checked_tool(tool)
+
+
+def _checked_tool(given: Any) -> Json:
     tool, kind, described = _named(given)
     require(described.get("description", ""), str, f".{kind}.description", "a string")
     schema = "format" if kind == "custom" else "parameters"
