@@ -15,8 +15,12 @@ from django.views.decorators.csrf import csrf_exempt
 
 from accounts import budgets
 from gateway.edge import address_limit
+from gateway.edge.bodies import (
+    HeldBody,
+    parse_object,
+    read_body,
+)
 from gateway.edge.exception_handler import from_exception
-from gateway.edge.fields import HeldBody, parse_object, read_body
 from gateway.edge.responses import PlainResponse
 from gateway.errors import (
     NOTHING_BILLED,

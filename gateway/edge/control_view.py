@@ -8,7 +8,10 @@ from rest_framework.views import APIView
 
 from ..errors import MethodNotAllowed
 from ..server.db import release
-from .fields import parse_object, read_body
+from .bodies import (
+    parse_object,
+    read_body,
+)
 
 
 class ControlView(APIView):

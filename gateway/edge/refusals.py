@@ -23,8 +23,8 @@ from ..server import db
 from ..server.hooks import Reading
 from ..server.turns import pause
 from ..server.worker import HEAD_SECONDS, MOST_HEAD_BYTES, HeadTooSlow
+from .bodies import BLOCK_BYTES
 from .exception_handler import body_of, headers_of
-from .fields import BLOCK_BYTES
 from .responses import name_request
 
 MALFORMED = "400 Bad Request", "The HTTP request is malformed."

@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from ..errors import ApiError, InvalidRequest
 from ..observing import request_events
 from ..server.db import WORK_SECONDS, answering_within, release_all
-from .fields import too_large
+from .bodies import too_large
 
 Environ = dict[str, Any]
 STATUS_LINES = {status: f"{status} {reason}" for status, reason in http.client.responses.items()}

@@ -9,8 +9,8 @@ from typing import Any
 
 from rest_framework import serializers
 
-from .fields import StrictField
 from .rfc3339 import InvalidMoment, parse
+from .serializers import StrictField
 
 Path = tuple[str | int, ...]
 _LONGEST_SHOWN = 120

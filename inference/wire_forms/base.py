@@ -17,20 +17,22 @@ from accounts.keys import bearer_token
 from billing.models import Generation
 from catalogue.models import Modality
 from catalogue.routing.routes import Route
-from gateway.edge.exception_handler import envelope, plain
-from gateway.edge.fields import (
-    CheckedField,
-    FlagField,
+from gateway.edge.checks import (
     Json,
-    NumberField,
-    ObjectField,
-    TextField,
-    WholeNumberField,
     fault,
     optional,
     require,
 )
+from gateway.edge.exception_handler import envelope, plain
 from gateway.edge.responses import PlainResponse
+from gateway.edge.serializers import (
+    CheckedField,
+    FlagField,
+    NumberField,
+    ObjectField,
+    TextField,
+    WholeNumberField,
+)
 from gateway.errors import ApiError, InvalidRequest, UpstreamRefused
 from gateway.ids import GENERATION_PREFIX
 

@@ -7,10 +7,7 @@ upstreams take that of an assistant that calls tools, and some demand the field.
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.edge.fields import (
-    CheckedField,
-    Checks,
-    FlagField,
+from gateway.edge.checks import (
     Json,
     each,
     fault,
@@ -18,6 +15,11 @@ from gateway.edge.fields import (
     require,
     text_in,
     without_nulls,
+)
+from gateway.edge.serializers import (
+    CheckedField,
+    Checks,
+    FlagField,
 )
 
 from ..call import Call, Shape, refuses

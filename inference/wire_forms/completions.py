@@ -3,7 +3,11 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from gateway.edge.fields import CheckedField, Checks, fault
+from gateway.edge.checks import fault
+from gateway.edge.serializers import (
+    CheckedField,
+    Checks,
+)
 
 from ..answers import choices_of
 from ..call import Call, Shape

@@ -8,7 +8,14 @@ from typing import Any
 
 from rest_framework import serializers
 
-from gateway.edge.fields import CheckedField, Checks, ChoiceField, TextField, WholeNumberField, fault
+from gateway.edge.checks import fault
+from gateway.edge.serializers import (
+    CheckedField,
+    Checks,
+    ChoiceField,
+    TextField,
+    WholeNumberField,
+)
 
 from ..call import Call, Shape
 from ..dialects.errors import MalformedReply, UnreadableEmbedding

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from rest_framework.serializers import ValidationError
 
 from gateway.edge.exception_handler import from_exception
-from gateway.edge.fields import Checks
+from gateway.edge.serializers import Checks
 from gateway.errors import ApiError, InvalidRequest
 from inference.wire_forms import chat, completions, embeddings
-from inference.wire_forms.chat import MAX_MESSAGES, MAX_TOOLS, _is_usual, _message
+from inference.wire_forms.chat import MAX_MESSAGES, MAX_TOOLS, _checked_message, _checked_tool, _message, _tool
 
 Json = dict[str, Any]
 CALL = {"id": "a", "type": "function", "function": {"name": "a", "arguments": ""}}
@@ -87,9 +87,22 @@ usual = st.fixed_dictionaries(
 @given(message=usual | messages | values)
 @example(message={"role": "assistant", "content": None, "tool_calls": [CALL]})
 @example(message={"role": "tool", "content": "", "tool_call_id": "a"})
-def test_a_usual_message_is_one_that_the_long_check_takes_as_it_is(message: Any) -> None:
-    if _is_usual(message):
-        assert _message(message) == message
+def test_the_short_check_of_a_message_says_what_the_long_one_says(message: Any) -> None:
+    assert outcome(_message, message) == outcome(_checked_message, message)
+
+
+usual_functions = st.fixed_dictionaries(
+    {"name": words}, optional={"description": words, "parameters": st.just({}) | values, "strict": st.none() | values}
+)
+
+
+@given(
+    tool=tools | values | st.fixed_dictionaries({"type": words, "function": usual_functions}, optional={"id": words})
+)
+@example(tool={"type": "function", "function": {"name": "a", "description": "", "parameters": {}}})
+@example(tool={"type": "function", "function": {"name": "a", "description": "", "parameters": {}, "strict": None}})
+def test_the_short_check_of_a_tool_says_what_the_long_one_says(tool: Any) -> None:
+    assert outcome(_tool, tool) == outcome(_checked_tool, tool)
 
 
 TINY_MESSAGE = {"role": "user", "content": ""}

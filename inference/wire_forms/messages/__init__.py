@@ -15,14 +15,7 @@ from rest_framework import serializers
 from accounts.keys import token_of
 from catalogue.models import Thinking
 from catalogue.routing.routes import Route
-from gateway.edge.fields import (
-    CheckedField,
-    Checks,
-    ChoiceField,
-    FlagField,
-    NumberField,
-    ObjectField,
-    WholeNumberField,
+from gateway.edge.checks import (
     each,
     fault,
     optional,
@@ -30,6 +23,15 @@ from gateway.edge.fields import (
     text_in,
 )
 from gateway.edge.responses import PlainResponse
+from gateway.edge.serializers import (
+    CheckedField,
+    Checks,
+    ChoiceField,
+    FlagField,
+    NumberField,
+    ObjectField,
+    WholeNumberField,
+)
 from gateway.errors import ApiError
 from gateway.ids import MESSAGE_PREFIX
 

@@ -9,7 +9,12 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from gateway.edge.fields import Json, each, fault, text_in
+from gateway.edge.checks import (
+    Json,
+    each,
+    fault,
+    text_in,
+)
 from gateway.errors import InvalidRequest
 
 from ...dialects.base import Untold, encoded

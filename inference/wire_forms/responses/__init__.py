@@ -12,7 +12,7 @@ from typing import Any
 
 from catalogue.models import Modality
 from catalogue.routing.routes import Route
-from gateway.edge.fields import Json
+from gateway.edge.checks import Json
 from gateway.ids import RESPONSE_PREFIX
 
 from ...call import Call, Shape

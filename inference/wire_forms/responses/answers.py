@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from catalogue.pricing import without_prices
-from gateway.edge.fields import Json
+from gateway.edge.checks import Json
 from gateway.edge.responses import known
 from gateway.errors import ApiError, ProviderRateLimited
 from gateway.ids import RESPONSE_PREFIX

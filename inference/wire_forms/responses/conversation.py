@@ -8,7 +8,13 @@ for the route (`envelopes`). What another gateway or provider has encrypted is l
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway.edge.fields import Json, each, fault, require, text_in
+from gateway.edge.checks import (
+    Json,
+    each,
+    fault,
+    require,
+    text_in,
+)
 
 from ...dialects.base import Untold
 from ..base import NO_FILES

@@ -7,7 +7,7 @@ come mixed; a custom tool's input is complete only then and comes in one delta.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gateway.edge.fields import Json
+from gateway.edge.checks import Json
 
 from ...deltas import CallPiece, Delta, Finish, Text
 from ...words import REASONING_FIELDS, dicts, object_of, text_of, without

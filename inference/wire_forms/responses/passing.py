@@ -7,7 +7,7 @@ the upstream's: it knows them again when they are sent back.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gateway.edge.fields import Json
+from gateway.edge.checks import Json
 from gateway.errors import ApiError
 
 from ...deltas import Delta, Finish, Text

@@ -8,19 +8,21 @@ from typing import Any
 import orjson
 from rest_framework import serializers
 
-from gateway.edge.fields import (
+from gateway.edge.checks import (
+    Json,
+    fault,
+    require,
+)
+from gateway.edge.serializers import (
     CheckedField,
     Checks,
     ChoiceField,
     FlagField,
-    Json,
     ListField,
     NumberField,
     ObjectField,
     TextField,
     WholeNumberField,
-    fault,
-    require,
 )
 from gateway.errors import InvalidRequest
 

@@ -12,7 +12,14 @@ from typing import Any
 
 import orjson
 
-from gateway.edge.fields import Json, each, fault, optional, require, text_in
+from gateway.edge.checks import (
+    Json,
+    each,
+    fault,
+    optional,
+    require,
+    text_in,
+)
 
 from ...dialects.base import Untold
 

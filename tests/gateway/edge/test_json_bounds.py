@@ -1,31 +1,16 @@
-"""Bodies are read as the standard library reads JSON; a field takes no value of another type."""
+"""Bodies are read as the standard library reads JSON, and what they hold is counted before they are parsed."""
 
 import json
 import math
 import re
-from decimal import Decimal
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from rest_framework.exceptions import ValidationError
 
-from gateway.edge.fields import (
-    COUNTED_AT_ONCE,
-    MAX_COMMAS,
-    MAX_CONTAINERS,
-    MAX_MEMBERS,
-    ChoiceField,
-    FlagField,
-    NumberField,
-    StrictField,
-    TextField,
-    WholeNumberField,
-    holds_more,
-    parse_object,
-)
-from gateway.edge.tables import ExactField, LineField, Table, dotted, faults_of
+from gateway.edge.bodies import MAX_MEMBERS, parse_object
+from gateway.edge.json_bounds import COUNTED_AT_ONCE, MAX_COMMAS, MAX_CONTAINERS, holds_more
 from gateway.errors import InvalidRequest
 
 EDGES = [2**63, 2**64, 10**18, 10**19, 10**20]
@@ -116,58 +101,3 @@ def test_characters_are_counted_outside_strings_wherever_a_block_ends(body: str,
         count = sum(map(outside.count, characters.decode()))
         assert not holds_more(padded, characters, count)
         assert count == 0 or holds_more(padded, characters, count - 1)
-
-
-class Inner(Table):
-    name = LineField()
-
-
-class Outer(Table):
-    ignored = frozenset({"notes"})
-    count = WholeNumberField(minimum=1)
-    inner = Inner(many=True, default=list)
-
-
-def lines(value: object) -> list[str]:
-    with pytest.raises(ValidationError) as refused:
-        Outer().run_validation(value)
-    return [f"{dotted(path)}: {reason}" for path, reason in faults_of(refused.value.detail)]
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        (TextField(), 1),
-        (FlagField(), "yes"),
-        (FlagField(), 1),
-        (NumberField(), "1"),
-        (NumberField(), True),
-        (WholeNumberField(), 1.0),
-        (WholeNumberField(maximum=3), 4),
-        (ChoiceField(("a", "b")), "c"),
-        (ExactField(places=2, most=Decimal(9)), 0.5),
-        (ExactField(places=2, most=Decimal(9)), True),
-    ],
-)
-def test_another_type_or_value_is_refused(field: StrictField, value: object) -> None:
-    with pytest.raises(ValidationError, match="must be"):
-        field.run_validation(value)
-
-
-@pytest.mark.parametrize(("value", "exact"), [("0.10", "0.1"), (2, "2"), (Decimal("3.00"), "3"), ("0", "0")])
-def test_a_decimal_is_as_exact_as_it_was_written(value: Any, exact: str) -> None:
-    assert str(ExactField(places=2, most=Decimal(9)).run_validation(value)) == exact
-
-
-def test_a_table_takes_its_own_keys_and_what_it_ignores() -> None:
-    assert Outer().run_validation({"count": 1, "inner": None, "notes": "x"}) == {"count": 1, "inner": []}
-
-
-def test_every_fault_of_a_table_has_its_path() -> None:
-    assert lines({"count": "1", "inner": [{"name": "a"}, {"name": 7}, "b"], "colour": 1}) == [
-        "colour: is not a known key",
-        "count: must be an integer.",
-        "inner[1].name: must be a string (quote it)",
-        "inner[2]: must be a table",
-    ]
-    assert lines([]) == [": must be a table"]

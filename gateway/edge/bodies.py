@@ -1,0 +1,115 @@
+"""Request bodies: read within bounds, and parsed strictly.
+
+An inference request's body is bounded again by what its worker holds for all requests (`HeldBody`).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from django.conf import settings
+from gunicorn.http.errors import ParseException
+
+from ..errors import InvalidRequest, RequestTooLarge, WorkerBusy
+from ..server.turns import pause
+from ..server.worker import MOST_TINY_CHUNKS, TINY_CHUNK_BYTES, TooManyTinyChunks
+from .json_bounds import bound_counts, holds_an_integer_beyond_64_bits
+
+BLOCK_BYTES = 64 * 1024
+QUOTE_LENGTH = 50
+MAX_MEMBERS = 500  # of the object itself: each is looked at and copied several times on its way
+
+
+def too_large() -> RequestTooLarge:
+    """The 413, with the bound."""
+    return RequestTooLarge(f"The request body exceeds the limit of {settings.GATEWAY_MAX_BODY_BYTES} bytes.")
+
+
+class HeldBody:
+    """One request's share of the bodies that its worker holds."""
+
+    __slots__ = ("_bytes",)
+    held_by_all = 0
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def take(self, count: int) -> None:
+        if HeldBody.held_by_all + count > settings.GATEWAY_MAX_BODIES_BYTES:
+            raise WorkerBusy("This replica holds as many request bodies as it may. Nothing was billed: retry.")
+        HeldBody.held_by_all += count
+        self._bytes += count
+
+    def release(self) -> None:
+        HeldBody.held_by_all -= self._bytes
+        self._bytes = 0
+
+
+def read_body(environ: Mapping[str, Any], held: HeldBody | None = None) -> bytes:
+    """The body of a WSGI request.
+
+    Raises RequestTooLarge, WorkerBusy, and InvalidRequest where it is compressed or ends early.
+    """
+    encoding = environ.get("HTTP_CONTENT_ENCODING")
+    if encoding and (encoding := encoding.strip()).lower() not in ("", "identity"):
+        raise InvalidRequest(
+            f"The request body has the Content-Encoding {encoding[:QUOTE_LENGTH]!r}: bodies are taken uncompressed."
+        )
+    stream = environ["wsgi.input"]
+    declared = environ.get("CONTENT_LENGTH") or ""
+    try:
+        if declared:
+            return _read_declared(stream, int(declared), held)
+        if environ.get("HTTP_TRANSFER_ENCODING"):
+            return _read_chunked(stream, held)
+    except TooManyTinyChunks:
+        rule = f"more than {MOST_TINY_CHUNKS} chunks of less than {TINY_CHUNK_BYTES} bytes"
+        raise InvalidRequest(f"The request body has {rule}.") from None
+    except (OSError, ParseException):  # the client stopped sending, left, or cut its chunks wrongly
+        raise InvalidRequest("The request body could not be read to its end.") from None
+    return b""
+
+
+def _read_declared(stream: Any, length: int, held: HeldBody | None) -> bytes:
+    reader = getattr(stream, "reader", stream)  # below gunicorn's `Body`, which copies what it hands on
+    blocks = []
+    while length > 0:
+        block = reader.read(length)
+        if not block:
+            raise InvalidRequest("The request body ended before its Content-Length.")
+        if held is not None:
+            held.take(len(block))
+        blocks.append(block)
+        length -= len(block)
+    return b"".join(blocks)
+
+
+def _read_chunked(stream: Any, held: HeldBody | None) -> bytes:
+    blocks, total = [], 0
+    while block := stream.read(BLOCK_BYTES):
+        total += len(block)
+        if total > settings.GATEWAY_MAX_BODY_BYTES:
+            stream.reader.req.force_close()  # gunicorn's: the answer says that the rest of the body is not read
+            raise too_large()
+        if held is not None:
+            held.take(len(block))
+        blocks.append(block)
+        if len(block) == BLOCK_BYTES:
+            pause()  # the next block may be there already
+    return b"".join(blocks)
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """The body as a JSON object. Raises InvalidRequest."""
+    bound_counts(body)
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"The request body is not valid JSON: {error}.") from None
+    if not isinstance(parsed, dict):
+        raise InvalidRequest("The request body must be a JSON object.")
+    if len(parsed) > MAX_MEMBERS:
+        raise InvalidRequest(f"The request body has more than {MAX_MEMBERS} fields.")
+    if holds_an_integer_beyond_64_bits(body):
+        raise InvalidRequest("The request body holds an integer beyond 64 bits.")
+    return parsed
