@@ -32,8 +32,11 @@ from gateway.errors import (
     UpgradeRequired,
     step,
 )
+from gateway.fastpath.client_watch import (
+    Client,
+    ClientLeft,
+)
 from gateway.fastpath.http_client import WorkerStopped
-from gateway.fastpath.http_server import Client, ClientLeft
 from gateway.observing.request_events import LONGEST_TEXT, Outcome, RequestEvent, event_of
 
 from .authentication import Payer

@@ -29,9 +29,9 @@ from gateway.errors import (
     UpstreamRefused,
     step,
 )
+from gateway.fastpath.client_watch import Client
 from gateway.fastpath.faults import BrokenAnswer, Unreachable, UpstreamFault
 from gateway.fastpath.http_client import Deadlines, UpstreamCall
-from gateway.fastpath.http_server import Client
 from gateway.observing.request_events import RequestEvent
 
 from . import credentials, estimator

@@ -23,9 +23,9 @@ from gateway.errors import (
     ReplicaGivesUp,
     step,
 )
+from gateway.fastpath.client_watch import ClientLeft
 from gateway.fastpath.faults import DeadlineExpired, UpstreamFault
 from gateway.fastpath.http_client import OVERALL, UpstreamCall, WorkerStopped
-from gateway.fastpath.http_server import ClientLeft
 from gateway.observing.request_events import Outcome
 
 from . import checkpointing

@@ -20,9 +20,13 @@ from ..errors import BUSY_SECONDS, ApiError, InvalidRequest, WorkerBusy
 from ..ids import request_id, uuid7
 from ..observing.request_events import EVENT, RequestEvent
 from ..server import db
+from ..server.bounded_request import (
+    HEAD_SECONDS,
+    MOST_HEAD_BYTES,
+    HeadTooSlow,
+)
 from ..server.hooks import Reading
 from ..server.turns import pause
-from ..server.worker import HEAD_SECONDS, MOST_HEAD_BYTES, HeadTooSlow
 from .bodies import BLOCK_BYTES
 from .exception_handler import body_of, headers_of
 from .responses import name_request

@@ -11,9 +11,13 @@ from django.conf import settings
 from gevent.event import Event
 
 from . import connections
+from .client_watch import (
+    Client,
+    ClientLeft,
+    ClientWatch,
+)
 from .connections import Connection
 from .faults import AnswerTooLarge, DeadlineExpired, Unreachable, UpstreamFault
-from .http_server import Client, ClientLeft, ClientWatch
 
 SWEEP_SECONDS = 0.1
 WATCH_AFTER_SECONDS = 0.3  # a call that is open for so long has its client watched

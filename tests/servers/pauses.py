@@ -18,8 +18,8 @@ VARIABLE = "TEST_PAUSES"
 AFTER_FINISH = "gateway.fastpath.http_client.AFTER_FINISH_SECONDS"
 AFTER_CLIENT = "gateway.fastpath.http_client.AFTER_CLIENT_SECONDS"
 UNASKED = "gateway.fastpath.connections.UNASKED_SECONDS"
-HEADS = ("gateway.server.worker.HEAD_SECONDS", "gateway.fastpath.http_server.HEAD_SECONDS")
-ONLY_OF_WORKERS = ("gateway.server.worker", "gateway.fastpath.http_server")  # commands do not load them
+HEADS = ("gateway.server.bounded_request.HEAD_SECONDS", "gateway.fastpath.http_server.HEAD_SECONDS")
+ONLY_OF_WORKERS = ("gateway.server.bounded_request", "gateway.fastpath.http_server")  # commands do not load them
 SHORT = {AFTER_FINISH: 0.2, UNASKED: 0.0, **dict.fromkeys(HEADS, 1.0)}
 
 

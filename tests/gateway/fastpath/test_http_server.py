@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.fastpath import http_server
-from gateway.server.worker import BoundedRequest
+from gateway.server.bounded_request import BoundedRequest
 
 CLIENT, SERVER = ("127.0.0.1", 50000), ("127.0.0.1", 8000)
 BODY = b'{"model": "a/b/c"}'

@@ -9,9 +9,12 @@ from gunicorn.config import Config
 from gateway.edge import refusals
 from gateway.edge.middleware import at_each_path
 from gateway.edge.responses import PlainResponse, is_allowed
-from gateway.fastpath.http_server import Application, Request
+from gateway.fastpath.http_server import (
+    Application,
+    Request,
+)
 from gateway.server import db
-from gateway.server.worker import DeadlineUnreader
+from gateway.server.bounded_request import DeadlineUnreader
 
 ASKED = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
 

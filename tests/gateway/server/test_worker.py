@@ -12,16 +12,16 @@ from gunicorn.config import Config
 from pytest_django import Settings
 
 from gateway.fastpath import http_server
-from gateway.server.worker import (
+from gateway.server.bounded_request import (
     HEAD_SECONDS,
     MOST_HEAD_BYTES,
     MOST_TINY_CHUNKS,
     BoundedRequest,
     DeadlineUnreader,
-    GatewayWorker,
     begin,
     begin_body,
 )
+from gateway.server.worker import GatewayWorker
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import message, refusal
 from tests.rawhttp import connect, exchange, read_response
