@@ -17,7 +17,7 @@ from catalogue import listing, price_history
 from catalogue.listing import Info, View, auto_info, servable
 from catalogue.models import Modality
 from catalogue.routing import health, quota, snapshot
-from catalogue.routing.routes import AUTO, Offer, Route, Upstream
+from catalogue.routing.routes import AUTO, Offer, Route
 from gateway.server.turns import take_turns
 
 from .parts.access import account_if_any, signed_in_page
@@ -227,7 +227,8 @@ def model_detail(request: HttpRequest, canonical_id: str) -> HttpResponse:
         "model": model,
         "routes": [(line, own.get((line.offer.upstream.slug, line.route.locode), Totals())) for line in model.routes],
         "providers": sorted(
-            {line.offer.upstream.slug: line.offer.upstream for line in model.routes}.values(), key=_name
+            {line.offer.upstream.slug: line.offer.upstream for line in model.routes}.values(),
+            key=lambda provider: provider.name.lower(),
         ),
         "currency": currency,
         "rates": sorted({(line.own_currency, line.rate) for line in model.routes if line.is_converted}),
@@ -262,10 +263,6 @@ def models_of(lines: Iterable[RouteLine], autos: Iterable[Info], sort: str) -> l
     if sort:
         models.sort(key=lambda model: _last_if_unknown(SORTS[sort](model.routes[0])))
     return models
-
-
-def _name(provider: Upstream) -> str:
-    return provider.name.lower()
 
 
 def _last_if_unknown(value: Decimal | int | None) -> tuple[bool, Decimal]:
