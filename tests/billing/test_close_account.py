@@ -60,7 +60,9 @@ def test_a_key_that_was_made_in_the_moment_of_the_closing_is_told_that_the_accou
     gateway: GatewayServer, account: Customer, tmp_path: Path
 ) -> None:
     (digests,) = gateway.query(
-        "SELECT fingerprint, verifier, id FROM accounts_apikey WHERE account_id = %s", [account.id]
+        "SELECT fingerprint, verifier, k.id FROM accounts_apikey k JOIN accounts_account a ON a.id = account_id "
+        "WHERE a.name = %s",
+        [account.name],
     )
     gateway.manage("close_account", account.name, "--reason", REASON, "--statement", str(tmp_path / "1.csv")).ok()
     gateway.query(
