@@ -14,8 +14,8 @@ from . import suspensions
 from .models import Account, Suspension
 
 
-class SuspensionForm(forms.Form):
-    """Why the account is suspended."""
+class ReasonForm(forms.Form):
+    """Why an account is suspended or closed."""
 
     reason = forms.CharField(
         max_length=Suspension._meta.get_field("reason").max_length,
@@ -34,8 +34,10 @@ class SuspendsAccounts(RowPages):
     def suspend_account(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """GET: asks. POST: suspends for a `reason`, or with `lift` ends the suspension."""
         account: Account = self.row_or_404(request, object_id, allowed=self.has_change_permission(request))
+        if account.closed_at is not None:
+            return HttpResponseRedirect(reverse("admin:accounts_account_close", args=[account.pk]))
         lifts = "lift" in request.POST
-        form = SuspensionForm(request.POST if request.method == "POST" and not lifts else None)
+        form = ReasonForm(request.POST if request.method == "POST" and not lifts else None)
         if lifts or form.is_valid():
             self._switch(request, account, None if lifts else form.cleaned_data["reason"])
             return HttpResponseRedirect(reverse("admin:accounts_account_change", args=[account.pk]))

@@ -7,22 +7,25 @@ from django.db import transaction
 from django.utils import timezone
 
 from .members import locked
-from .models import Account, ApiKey, Invitation, Suspension
+from .models import Account, ApiKey, Invitation, Suspension, User
 
 
-class AccountClosed(ValueError):
+class AlreadyClosed(ValueError):
     """The account is closed already."""
 
 
-def close(account: Account, reason: str) -> tuple[int, int]:
-    """Closes an account, and returns how many keys were deleted and invitations revoked. Raises AccountClosed."""
+def close(account: Account, reason: str, *, by: User | None) -> tuple[int, int]:
+    """Closes an account, and returns how many keys were deleted and invitations revoked. Raises AlreadyClosed.
+
+    `by` is None for a command.
+    """
     now = timezone.now()
     with transaction.atomic():
         if locked(account.pk).closed_at is not None:
-            raise AccountClosed(f"{account.name} is closed already.")
+            raise AlreadyClosed(f"{account.name} is closed already.")
         # An open suspension ends here, so that the owners are told the reason of the closing and not the older one.
         Suspension.objects.filter(account=account, ended_at=None).update(ended_at=now)
-        Suspension.objects.create(account=account, reason=reason, began_at=now)
+        Suspension.objects.create(account=account, reason=reason, began_at=now, began_by=by)
         account.closed_at = account.suspended_at = now
         account.save(update_fields=["closed_at", "suspended_at"])
         live = ApiKey.objects.filter(account=account, deleted_at=None)

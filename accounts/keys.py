@@ -19,6 +19,7 @@ from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 
 from gateway.errors import (
+    AccountClosed,
     AccountSuspended,
     ApiKeyExpired,
     ApiKeyMalformed,
@@ -88,9 +89,12 @@ def issue(
     tpm: int | None = None,
     created_by: User | None = None,
 ) -> tuple[ApiKey, str]:
-    """Creates a key; its token cannot be had again. Raises KeyNameTaken, InvalidKeyName, AccountSuspended."""
+    """Creates a key; its token cannot be had again.
+
+    Raises KeyNameTaken, InvalidKeyName, AccountSuspended and AccountClosed.
+    """
     if account.suspended_at is not None:
-        raise AccountSuspended
+        raise refusal_of_account(is_closed=account.closed_at is not None)
     name = _checked(name)
     token, window = new_token(), LIFETIMES[lifetime]
     key = ApiKey(
@@ -160,7 +164,8 @@ class Caller:
     key_id: uuid.UUID
     account_id: uuid.UUID
     currency: str
-    is_suspended: bool = False
+    is_suspended: bool = False  # a closed one too
+    is_closed: bool = False
     is_authenticated: bool = True
 
 
@@ -194,6 +199,11 @@ def verify_key(token: str, kept: bytes | memoryview | None, expires_at: datetime
         raise ApiKeyNotRegistered
 
 
+def refusal_of_account(*, is_closed: bool) -> AccountSuspended:
+    """Returns the error for whoever asks for more than reading in an account that is suspended or closed."""
+    return AccountClosed() if is_closed else AccountSuspended()
+
+
 def caller_of(token: str, event: RequestEvent | None = None) -> Caller:
     """The caller behind a token, by one uncached SELECT."""
     known = ApiKey.objects.filter(fingerprint=fingerprint(token))
@@ -201,6 +211,7 @@ def caller_of(token: str, event: RequestEvent | None = None) -> Caller:
         *("id", "account_id", "verifier", "expires_at"),
         currency=F("account__currency"),
         suspended_at=F("account__suspended_at"),
+        closed_at=F("account__closed_at"),
     )
     row = on_a_live_connection(fields.first)
     if row is None:
@@ -210,7 +221,8 @@ def caller_of(token: str, event: RequestEvent | None = None) -> Caller:
     now = timezone.now()
     verify_key(token, row["verifier"], row["expires_at"], now)
     note_use(row["id"], now)
-    return Caller(row["id"], row["account_id"], row["currency"], row["suspended_at"] is not None)
+    is_suspended, is_closed = row["suspended_at"] is not None, row["closed_at"] is not None
+    return Caller(row["id"], row["account_id"], row["currency"], is_suspended, is_closed)
 
 
 def caller_behind(request: Request) -> Caller:
@@ -226,7 +238,7 @@ class BearerAuthentication(BaseAuthentication):
         with step("authenticating the key"):
             caller = caller_of(self.token(request), event_of(request.META))
         if caller.is_suspended and request.method not in SAFE_METHODS:
-            raise AccountSuspended
+            raise refusal_of_account(is_closed=caller.is_closed)
         return caller, None
 
     def token(self, request: Request) -> str:

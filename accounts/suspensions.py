@@ -15,9 +15,12 @@ class SuspensionRefused(ValueError):
 
 
 def suspend(account: Account, reason: str, *, by: User | None) -> Suspension:
-    """Suspends an account; `by` is None for a command. Raises SuspensionRefused if it is suspended already."""
+    """Suspends an account; `by` is None for a command. Raises SuspensionRefused if it is suspended or closed."""
     with transaction.atomic():
-        if _locked(account).suspended_at is not None:
+        locked = _locked(account)
+        if locked.closed_at is not None:
+            raise SuspensionRefused(f"{account.name} is closed: its requests and changes are refused for good.")
+        if locked.suspended_at is not None:
             raise SuspensionRefused(f"{account.name} is suspended already.")
         account.suspended_at = timezone.now()
         account.save(update_fields=["suspended_at"])

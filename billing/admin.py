@@ -24,17 +24,23 @@ from gateway.pages.admin import BoundedAdmin, ExactSearch, SaysValues, searched_
 
 from . import admin_filters as filters
 from .accounts import has_entries, rate_warning
+from .admin_closing import ClosesAccounts
 from .admin_credit import RIGHT, CreditBooking
 from .models import FROZEN, Generation, LedgerEntry
 from .usage.request_failures import RequestFailure
 
 # The right, the view and the name of what staff do for an account: first of all, and if they must.
 FIRST_STEPS = ((RIGHT, "credit", "Add credit"), (INVITING_RIGHT, "invite", "Invite a member"))
-SUSPENSION = ("accounts.change_account", "suspend", "Suspension")
+# How they stop it, and where they read why it was closed.
+LAST_STEPS = (
+    ("accounts.change_account", "suspend", "Suspension"),
+    ("accounts.change_account", "close", "Close account"),
+)
+CLOSING = ("accounts.change_account", "close", "Closing")
 
 
 @admin.register(Account)
-class AccountAdmin(InvitesMembers, SuspendsAccounts, CreditBooking, SaysValues, BoundedAdmin):
+class AccountAdmin(InvitesMembers, SuspendsAccounts, ClosesAccounts, CreditBooking, SaysValues, BoundedAdmin):
     """Accounts, which are never removed: wallet, keys and history hold on to them."""
 
     list_display = ("name", "balance", "currency", "far_below_zero", "suspended_at", "member_count", "created_at")
@@ -57,16 +63,15 @@ class AccountAdmin(InvitesMembers, SuspendsAccounts, CreditBooking, SaysValues, 
         accounts: QuerySet[Account] = super().get_queryset(request).annotate(members_in=count)
         return accounts
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        steps = _permitted(request, object_id, *FIRST_STEPS, SUSPENSION)
-        context = {"next_steps": steps, **(extra_context or {})}
-        return super().change_view(request, object_id, form_url, context)
-
-    def render_change_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        self._warn(request, kwargs["obj"])
-        return super().render_change_form(request, *args, **kwargs)
+        account: Account | None = kwargs["obj"]
+        self._warn(request, account)
+        if account is not None:
+            last_steps = LAST_STEPS if account.closed_at is None else (CLOSING,)
+            context["next_steps"] = _permitted(request, str(account.pk), *FIRST_STEPS, *last_steps)
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Account, form: Any, change: bool) -> None:
         if change:  # Saves only what staff changed, so that a suspension that began meanwhile stays.

@@ -17,7 +17,7 @@ from gateway.server.turns import take_turns
 
 from .models import PER_MILLION
 from .pricing import carbon_per_token, rates_between
-from .routing.routes import AUTO, GLOBAL, JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot
+from .routing.routes import AUTO, GLOBAL, JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot, Upstream
 from .routing.selection import cost_in_eur, rank
 from .routing.snapshot import in_slices
 
@@ -113,9 +113,17 @@ def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], st
             "regions": sorted(regions.get(upstream.slug, ()), key=lambda code: (code != GLOBAL, code)),
             "model_count": counts.get(upstream.slug, 0),
             **({"carbon_metrics": grids[upstream.slug]} if upstream.slug in grids else {}),
+            **known({"retention": _retention(upstream)}),
         }
         for upstream in sorted(shown, key=lambda upstream: upstream.slug)
     ]
+
+
+def _retention(upstream: Upstream) -> Info | None:
+    if upstream.retention_days is None:
+        return None
+    as_of = upstream.retention_as_of and upstream.retention_as_of.isoformat()
+    return known({"days": upstream.retention_days, "source": upstream.retention_source or None, "as_of": as_of})
 
 
 def auto_infos(snapshot: Snapshot, view: View, objective: str) -> Iterator[Info]:

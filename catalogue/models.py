@@ -177,6 +177,16 @@ class Provider(models.Model):
         validators=[MinValueValidator(1)],
         help_text="Of its data centres; empty: as estimated.",
     )
+    retention_days = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="For how long it keeps prompts and answers unless something else is agreed. 0: not at all. "
+        "Empty: unknown.",
+    )
+    retention_source = models.CharField(
+        max_length=500, blank=True, default="", db_default="", help_text="Where it says so."
+    )
+    retention_as_of = models.DateField(null=True, blank=True, help_text="When that was read.")
     status_override = models.CharField(
         max_length=10,
         choices=Status,

@@ -226,6 +226,10 @@ def model_detail(request: HttpRequest, canonical_id: str) -> HttpResponse:
     context = {
         "model": model,
         "routes": [(line, own.get((line.offer.upstream.slug, line.route.locode), Totals())) for line in model.routes],
+        "providers": sorted(
+            {line.offer.upstream.slug: line.offer.upstream for line in model.routes}.values(),
+            key=lambda provider: provider.name.lower(),
+        ),
         "currency": currency,
         "rates": sorted({(line.own_currency, line.rate) for line in model.routes if line.is_converted}),
         "sort": sort,

@@ -4,6 +4,7 @@ ApiError (500 internal_server_error)
 ├── AuthenticationError 401
 │   ├── MissingAuthorization · MissingKey · ApiKeyMalformed · ApiKeyNotRegistered · ApiKeyExpired
 ├── AccountSuspended 403
+│   ├── AccountClosed
 ├── InvalidRequest 400
 │   ├── InvalidAliasName 400 · InsufficientCredits 402 · MethodNotAllowed 405 · AliasExists 409 · RequestTooLarge 413
 │   ├── InvalidAliasTarget 422 · AliasLimitReached 422 · UpgradeRequired 426 · TooManyRequests 429
@@ -112,6 +113,12 @@ class AccountSuspended(ApiError):
 
     status, type, code, retry = 403, "permission_error", "account_suspended", False
     message = "This account is suspended: requests and changes are refused. Ask the operator of this gateway."
+
+
+class AccountClosed(AccountSuspended):
+    """The same of an account that is closed for good."""
+
+    message = "This account is closed for good: requests and changes are refused. Ask the operator of this gateway."
 
 
 class InvalidRequest(ApiError):

@@ -14,14 +14,15 @@ from accounts.budgets import Budgets, budgets_of
 from accounts.keys import note_use, verify_key
 from billing.models import Wallet
 from gateway.edge.refusals import overload
-from gateway.errors import AccountSuspended, ApiKeyNotRegistered
+from gateway.errors import ApiKeyNotRegistered
 from gateway.fastpath.postgresql import Sessions, Statement, integer, moment, sessions_of
 from gateway.money import to_units
 from gateway.observing.request_events import event_of
 from gateway.server.db import is_full, on_a_live_connection, release
 
 SELECT = """
-    SELECT k.id, k.account_id, k.verifier, k.expires_at, a.currency, w.balance, k.rpm, k.tpm, a.suspended_at
+    SELECT k.id, k.account_id, k.verifier, k.expires_at, a.currency, w.balance, k.rpm, k.tpm, a.suspended_at,
+        a.closed_at
     FROM accounts_apikey k
     JOIN accounts_account a ON a.id = k.account_id
     JOIN billing_wallet w ON w.account_id = k.account_id
@@ -50,8 +51,8 @@ class Payer:
 def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
     """The payer behind a key, read fresh on every request; the connection goes back at once.
 
-    Raises as `accounts.keys.verify_key`, AccountSuspended and WorkerBusy. The event learns whose key it is, of an
-    expired one too.
+    Raises as `accounts.keys.verify_key`, AccountSuspended, AccountClosed and WorkerBusy. The event learns whose key it
+    is, of an expired one too.
     """
     event = event_of(environ)
     fingerprint = keys.fingerprint(token)
@@ -68,7 +69,7 @@ def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
     verify_key(token, row[2], _moment(row[3]), now)
     note_use(key_id, now)
     if row[8] is not None:
-        raise AccountSuspended
+        raise keys.refusal_of_account(is_closed=row[9] is not None)
     return Payer(
         key_id=key_id,
         account_id=account_id,
@@ -108,7 +109,7 @@ def _ask(sessions: Sessions, fingerprint: bytes) -> tuple[Any, ...] | None:
     row = sessions.read(PREPARED, [b"\\x" + fingerprint.hex().encode()])
     if row is None:
         return None
-    key, account, verifier, expires, currency, balance, rpm, tpm, suspended = row
+    key, account, verifier, expires, currency, balance, rpm, tpm, suspended, closed = row
     return (
         uuid.UUID(bytes=key),
         uuid.UUID(bytes=account),
@@ -119,6 +120,7 @@ def _ask(sessions: Sessions, fingerprint: bytes) -> tuple[Any, ...] | None:
         None if rpm is None else integer(rpm),
         None if tpm is None else integer(tpm),
         suspended,
+        closed,
     )
 
 

@@ -106,6 +106,7 @@ PROVIDER = record(
         "regions": {"type": "array", "items": {"type": "string", "pattern": f"^{LOCODE}$"}},
         "model_count": WHOLE,
         "carbon_metrics": {"type": "object"},
+        "retention": record({"days": WHOLE}, {"source": {"type": "string"}, "as_of": {"format": "date"}}),
     },
 )
 

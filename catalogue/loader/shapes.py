@@ -106,7 +106,9 @@ class Auth(Entry):
 class Retention(Entry):
     """How long a provider keeps prompts and answers unless something else is agreed; 0 days: it does not."""
 
-    days = _count(0)
+    days = _count(0, source="retention_days")
+    source = LineField(max_length=500, default="", source="retention_source")  # type: ignore[assignment]  # as Energy's
+    as_of = IsoDate(default=None, source="retention_as_of")
 
 
 class Provider(Entry):
@@ -139,7 +141,7 @@ class Provider(Entry):
     total_includes_audio_prompts = _flag(default=False)
     pue = ExactField(places=PUE_PLACES, most=_MOST_IN_PUE, default=None)
     status = _choice(Status.values, default="", source="status_override")
-    retention = Retention(default=None)
+    retention = Retention(source="*", default={"retention_days": None, "retention_source": "", "retention_as_of": None})
 
     def validate_slug(self, slug: str) -> str:
         if slug in (AUTO, ALIAS):
@@ -180,7 +182,6 @@ class Provider(Entry):
         header = (attrs["auth_header"] or "Authorization").lower()
         if header in {name.lower() for name in attrs["extra_headers"]}:
             raise serializers.ValidationError({"extra_headers": "must not set the header of the credential"})
-        del attrs["retention"]  # a fact for readers of the files so far
         return {**attrs, "name": attrs["name"] or attrs["slug"]}
 
 

@@ -55,6 +55,9 @@ class Upstream:
     credential: str | None = field(repr=False)
     next_credential: str | None = field(default=None, repr=False)  # tried where the first is refused
     disabled_reason: str = ""  # why staff have taken it out of service; empty: they have not
+    retention_days: int | None = None  # for how long it keeps prompts and answers; None is unknown
+    retention_source: str = ""
+    retention_as_of: date | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from accounts.models import Account, Membership, User
 
 View = Callable[..., HttpResponseBase]
 SUSPENDED = "This account is suspended: nothing in it can be changed. Ask the operator of this gateway."
+CLOSED = "This account is closed: it is there to be read, and nothing in it can be changed."
 NOT_SENT = "You were signed out: what you had filled in was not sent."
 
 
@@ -57,9 +58,9 @@ class AccountContext:
         return render(request, f"dashboard/{name}.html", self.template_context | context, status=status)
 
     def require_not_suspended(self) -> None:
-        """Raises PermissionDenied with words for the page, if the account is suspended."""
+        """Raises PermissionDenied with words for the page, if the account is suspended or closed."""
         if self.account.suspended_at is not None:
-            raise PermissionDenied(SUSPENDED)
+            raise PermissionDenied(SUSPENDED if self.account.closed_at is None else CLOSED)
 
     def require_owner(self) -> None:
         """Raises PermissionDenied for anybody but owners."""
@@ -72,8 +73,8 @@ def account_context(
 ) -> AccountContext:
     """The account of that id, else the person's first by name.
 
-    Raises Http404, NoAccount without a first one, and PermissionDenied for a form that is sent for a suspended account,
-    unless what it changes `is_personal`.
+    Raises Http404, NoAccount without a first one, and PermissionDenied for a form that is sent for a suspended or
+    closed account, unless what it changes `is_personal`.
     """
     person = cast(User, request.user)
     own = Membership.objects.filter(user=person).select_related("account")

@@ -42,7 +42,7 @@ def closed() -> Account:
     for row in (account, key, alias, invitation, former):
         LogEntry.objects.log_actions(staff.pk, [row], CHANGE, f"Spoke with {NAME}.", single_object=True)
     former.delete()
-    closing.close(account, f"{NAME} moved away")
+    closing.close(account, f"{NAME} moved away", by=None)
     notices.look()
     return account
 
@@ -100,6 +100,6 @@ def test_an_account_that_is_open_is_not_forgotten(monkeypatch: pytest.MonkeyPatc
 
 def test_an_account_without_books_is_forgotten_as_soon_as_it_is_closed() -> None:
     account = open_for(name="Never", credit=None)
-    closing.close(account, "never used")
+    closing.close(account, "never used", by=None)
     forget(account)
     assert places_of("Never") == set()

@@ -131,7 +131,7 @@ def test_the_only_owner_of_an_open_account_is_not_forgotten() -> None:
     with pytest.raises(CommandError, match="is the only owner of Sole"):
         forget(OWNER)
     assert Membership.objects.filter(account=account).exists()
-    closing.close(account, "asked for")
+    closing.close(account, "asked for", by=None)
     assert forget(OWNER) == f"{OWNER}: erased.\n"
 
 

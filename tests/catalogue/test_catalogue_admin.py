@@ -26,6 +26,7 @@ from catalogue.routing.counters import PriceChange, ProviderMinute
 from catalogue.routing.routes import ExplicitId
 from gateway.errors import ApiError
 from tests.factories import forget_health
+from tests.page_text import plain
 from tests.seeding import Entry, Seed
 
 Row = models.Provider | models.Model | models.Region
@@ -35,6 +36,16 @@ ANY_REQUEST = RequestFactory().get("/")
 @pytest.mark.parametrize("field", ["base_url", "credential_env", "extra_env", "extra_headers", "auth_header", "slug"])
 def test_where_credentials_go_is_not_for_staff(field: str) -> None:
     assert field in site.get_model_admin(models.Provider).get_readonly_fields(ANY_REQUEST)
+
+
+def test_staff_read_how_long_a_provider_keeps_prompts(seed: Seed, llama: Entry, admin_client: Client) -> None:
+    retention = {"days": 30, "source": "https://acme.example/privacy", "as_of": "2026-11-29"}
+    llama["providers"][0]["retention"] = retention
+    seed(llama)
+    provider = models.Provider.objects.get()
+    shown = plain(admin_client.get(reverse("admin:catalogue_provider_change", args=[provider.pk])).text)
+    assert "Retention days: 30" in shown
+    assert "Retention source: https://acme.example/privacy" in shown
 
 
 def test_nor_is_a_list_that_only_seeding_checks() -> None:

@@ -208,3 +208,13 @@ def offer_many(at: models.Provider) -> None:
         for one in made
     ]
     models.Region.objects.bulk_create(regions, batch_size=500)
+
+
+def test_a_provider_is_listed_with_its_retention_where_that_is_known(seed: Seed, llama: Json, read: Read) -> None:
+    seed(llama)
+    assert "retention" not in read("/v1/providers").json()["data"][0]  # type: ignore[attr-defined]
+    stated = {"days": 0, "source": "https://acme.example/privacy", "as_of": "2026-11-29"}
+    for retention in (stated, {"days": 30}):
+        llama["providers"][0]["retention"] = retention
+        seed(llama)
+        assert read("/v1/providers").json()["data"][0]["retention"] == retention  # type: ignore[attr-defined]

@@ -181,6 +181,9 @@ def test_every_field_of_a_provider_is_stored(seed: Seed) -> None:
         "total_includes_reasoning": True,
         "total_includes_audio_prompts": True,
         "pue": Decimal("1.15"),
+        "retention_days": 30,
+        "retention_source": "its privacy notice",
+        "retention_as_of": date(2026, 11, 29),
         "status_override": "degraded",
         "disabled_reason": "",
     }
@@ -363,6 +366,21 @@ def test_the_file_wins_over_what_staff_edited(seed: Seed, llama: Entry) -> None:
     Model.objects.update(state="disabled", context_length=5)
     seed(llama)
     assert Model.objects.values_list("state", "context_length").get() == ("served", None)
+
+
+def test_a_retention_of_zero_days_is_none_and_one_that_is_not_stated_is_unknown(seed: Seed, llama: Entry) -> None:
+    def stored() -> tuple[int | None, str, date | None]:
+        return Provider.objects.values_list("retention_days", "retention_source", "retention_as_of").get()
+
+    llama["providers"][0]["retention"] = {"days": 0, "source": "https://acme.example/privacy", "as_of": "2026-11-29"}
+    seed(llama)
+    assert stored() == (0, "https://acme.example/privacy", date(2026, 11, 29))
+    llama["providers"][0]["retention"] = None
+    seed(llama)
+    assert stored() == (None, "", None)
+    llama["providers"][0]["retention"] = {"days": 1}
+    seed(llama)
+    assert stored() == (1, "", None)
 
 
 def test_entries_of_no_file_stay(seed: Seed, llama: Entry) -> None:

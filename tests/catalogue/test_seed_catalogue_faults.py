@@ -134,6 +134,8 @@ def test_a_file_that_is_not_there(refused: Refused, tmp_path: Path) -> None:
         ("retention", {"days": -1}, "greater than or equal to 0"),
         ("retention", {"source": "hearsay"}, "days: This field is required"),
         ("retention", "none", "must be a table"),
+        ("retention", {"days": 0, "as_of": "yesterday"}, "as_of: must be a date"),
+        ("retention", {"days": 0, "source": "x" * 501}, "source: Ensure this field has no more than 500 characters"),
         ("developer_role", 1, "must be true or false"),
         ("refused_parameters", "seed", "Expected a list"),
         ("refused_parameters", ["logit-bias"], "must be the name of a request field"),

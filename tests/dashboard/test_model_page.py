@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -82,6 +83,24 @@ def test_the_routes_of_a_model_are_compared(member: Client) -> None:
     assert "Cached prompt, prompts above 22 tokens: 0.12" in tiered
     assert "0.10 – unknown none" in words(member, "embedding")  # noqa: RUF001
     assert "0.60 – unknown none" in words(member, "free-completion")  # noqa: RUF001
+
+
+def test_it_says_how_long_each_provider_keeps_prompts_and_where_that_was_read(member: Client) -> None:
+    privacy = "https://sim.example/a-privacy-notice-with-a-long-address/of-the-api"
+    sim = models.Provider.objects.filter(slug="sim")
+    sim.update(retention_days=0, retention_source=f"{privacy}, section 3", retention_as_of=date(2026, 11, 29))
+    models.Provider.objects.filter(slug="simus").update(retention_days=30)
+    snapshot.forget()
+    snapshot.refresh()
+    table = page(member, "echo").partition('<h2 id="retention">')[2].partition("</section>")[0]
+    assert f'<a href="{privacy}"' in table
+    shown = plain(table)
+    assert re.search(r"Sim not at all https://sim\.example/.*… , section 3 29 Nov 2026", shown)
+    assert "Simus up to 30 days none unknown" in shown
+    models.Provider.objects.update(retention_days=None, retention_source="", retention_as_of=None)
+    snapshot.forget()
+    snapshot.refresh()
+    assert "Sim unknown none unknown" in words(member, "echo")
 
 
 def test_prices_are_in_the_accounts_currency_by_the_rate_that_is_stated(member: Client) -> None:

@@ -34,8 +34,8 @@ class Command(OperatorCommand):
             raise CommandError(f"{path}: --statement names a new file in a directory that is there.")
         with self.committed_once_printed():
             try:
-                deleted, revoked = closing.close(account, reason)
-            except closing.AccountClosed as error:
+                deleted, revoked = closing.close(account, reason, by=None)
+            except closing.AlreadyClosed as error:
                 raise CommandError(str(error)) from None
             balance = plain(Wallet.objects.get(pk=account.pk).balance)
             self.stdout.write(
