@@ -7,7 +7,6 @@ from email.utils import parsedate_to_datetime
 
 from catalogue.pricing import ContradictoryUsage
 from catalogue.routing import health, troubles
-from catalogue.routing.redaction import quoted
 from catalogue.routing.routes import Route
 from gateway.errors import (
     OWN_CODES,
@@ -19,6 +18,7 @@ from gateway.errors import (
     UsageContradicted,
 )
 from gateway.fastpath.faults import DeadlineExpired, Unreachable, UpstreamFault
+from gateway.redaction import quoted
 
 from .admission import Admitted
 from .call import Call
@@ -101,7 +101,7 @@ def broken(fault: UpstreamFault, admitted: Admitted, *, bill: str = "") -> Upstr
 
 def fault_sentence(fault: UpstreamFault, route: Route) -> str:
     """A fault in one sentence."""
-    return f"Provider {route.upstream.slug!r} {quoted(fault.message, route).rstrip('.')}."
+    return f"Provider {route.upstream.slug!r} {_quoted(fault.message, route).rstrip('.')}."
 
 
 def refusal_of_status(report: ErrorReport, admitted: Admitted, *, retry_after: str) -> ApiError:
@@ -116,7 +116,7 @@ def refusal_of_status(report: ErrorReport, admitted: Admitted, *, retry_after: s
         return UpstreamFailed(
             f"{provider} {REFUSES_THE_GATEWAY}.", retry=False, fallback_reason=_fallback_reason(status)
         )
-    words = quoted(report.words, route)
+    words = _quoted(report.words, route)
     quote = f": {words}" if words else ""
     retry = _is_worth_a_retry(status)
     return _kind(status, admitted)(
@@ -129,13 +129,18 @@ def refusal_of_status(report: ErrorReport, admitted: Admitted, *, retry_after: s
 
 def _refused(report: ErrorReport, admitted: Admitted) -> UpstreamRefused:
     """The request's own fault, as the upstream has it."""
-    words = quoted(report.words, admitted.route)
+    words = _quoted(report.words, admitted.route)
     quote = f": {words}" if words else f" (HTTP {report.status})."
     return UpstreamRefused(
         f"Provider {admitted.route.upstream.slug!r} refused the request{quote}",
-        code=_code(quoted(report.code or "", admitted.route)),
-        param=_param(quoted(report.param or "", admitted.route), admitted.call),
+        code=_code(_quoted(report.code or "", admitted.route)),
+        param=_param(_quoted(report.param or "", admitted.route), admitted.call),
     )
+
+
+def _quoted(words: str, route: Route) -> str:
+    credentials = filter(None, (route.upstream.credential, route.upstream.next_credential))
+    return quoted(words, credentials, route.base_url)
 
 
 def _code(code: str) -> str | None:

@@ -14,11 +14,11 @@ from django.db import IntegrityError, connection, models, transaction
 from django.utils import timezone
 
 from catalogue.routing import snapshot
-from catalogue.routing.redaction import without_secrets
 from catalogue.routing.routes import AUTO, AliasId, AutoId, ExplicitId, parse_model_id
 from gateway.errors import AliasNotFound, ApiError
 from gateway.ids import generation_id, request_id
 from gateway.observing.request_events import OPERATIONS, Noted, Outcome, RequestEvent
+from gateway.redaction import without_secrets
 
 INFERENCE = tuple(OPERATIONS)  # what is served has a record
 NOBODY = UUID(int=0)  # in place of null, which a unique constraint would let in many times

@@ -2,10 +2,8 @@
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
-
-from ..routing.routes import Route
 
 QUOTE_LENGTH = 300
 READ_LENGTH = 1200  # characters of an upstream's words that are looked at
@@ -80,30 +78,33 @@ _DIGITS = re.compile(r"\d+")
 _IDS = re.compile(r"(?:toolu|call|msg|req|resp|chatcmpl|cmpl|gen)[_-][A-Za-z0-9]+")
 
 
-def quoted(words: str, route: Route) -> str:
-    """An upstream's words on one line, trimmed, without credentials, addresses and control characters."""
+def quoted(words: str, credentials: Iterable[str], base_url: str) -> str:
+    """Returns an upstream's words on one line, trimmed, without credentials, addresses and control characters.
+
+    `credentials` and `base_url` are those that the upstream was called with: they go in whatever form they are quoted.
+    """
     text = " ".join(words[:READ_LENGTH].split())
     if not text.isprintable():  # clients write errors to terminals
         text = "".join(filter(str.isprintable, text))
     if len(words) > READ_LENGTH:
         text = text.rpartition(" ")[0]  # half a secret would not look like one
-    text = re.sub("|".join(_private(route)), REDACTED, text)
+    text = re.sub("|".join(_private(credentials, base_url)), REDACTED, text)
     text = without_secrets(text)
     return text if len(text) <= QUOTE_LENGTH else text[:QUOTE_LENGTH] + "…"
 
 
 def without_secrets(text: str) -> str:
-    """The text without what looks like a secret or an internal address."""
+    """Returns the text without what looks like a secret or an internal address."""
     return _SECRETS.sub(REDACTED, _RUNS.sub(_run, _ADDRESSES.sub(REDACTED, text)))
 
 
-def _private(route: Route) -> Iterator[str]:
+def _private(credentials: Iterable[str], base_url: str) -> Iterator[str]:
     # as they are and as they may be encoded
-    for credential in filter(None, (route.upstream.credential, route.upstream.next_credential)):
+    for credential in credentials:
         yield _in_any_writing(credential)
         for part in _within_base64(credential.encode()):
             yield rf"{_BASE64}{{0,120}}?{_in_any_writing(part)}(?:{_BASE64}|=|%(?:25)*3[Dd])*"
-    address = urlsplit(route.base_url)
+    address = urlsplit(base_url)
     yield f"(?i:{re.escape(address.netloc)})"
     host = re.escape(address.hostname or "")
     labels = (address.hostname or "").split(".")
@@ -145,7 +146,7 @@ def _run(found: re.Match[str]) -> str:
 
 
 def _is_mixture(part: str) -> bool:
-    """True of a part that is neither words nor a number."""
+    """Tells whether a part is neither words nor a number."""
     if part.isdigit():
         return len(part) > 12
     digits = len(_DIGITS.findall(part))
