@@ -12,10 +12,10 @@ class AccountsConfig(AppConfig):
     def ready(self) -> None:
         from django.contrib.auth.signals import user_logged_out
 
-        from . import budgets, invitations, keys, playground_keys  # models exist from here on
+        from . import in_flight, invitations, keys, playground_keys  # models exist from here on
         from .models import Membership, User
 
-        worker_hooks.beat += [keys.write_uses, budgets.renew]
+        worker_hooks.beat += [keys.write_uses, in_flight.renew]
         worker_hooks.stop.append(keys.write_uses)
         user_logged_out.connect(playground_keys.on_sign_out, dispatch_uid="playground-sign-out")
         post_save.connect(playground_keys.on_change_of_person, sender=User, dispatch_uid="playground-person")

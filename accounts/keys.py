@@ -29,7 +29,11 @@ from gateway.errors import (
     MissingKey,
     step,
 )
-from gateway.observing.request_events import Noted, RequestEvent, event_of
+from gateway.observing.request_events import (
+    RequestEvent,
+    event_of,
+)
+from gateway.observing.write_behind import WriteBehind
 from gateway.server.db import on_a_live_connection
 
 from . import names
@@ -256,7 +260,7 @@ def _write_uses(used: dict[uuid.UUID, datetime]) -> None:
     ApiKey.objects.bulk_update([ApiKey(id=key, last_used_at=at) for key, at in used.items()], ["last_used_at"])
 
 
-_uses: Noted[uuid.UUID, datetime] = Noted(_write_uses, at_once=USES_IN_A_STATEMENT)
+_uses: WriteBehind[uuid.UUID, datetime] = WriteBehind(_write_uses, at_once=USES_IN_A_STATEMENT)
 note_use = _uses.note  # (the key's id, now)
 
 

@@ -14,8 +14,8 @@ from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 
 from accounts import keys
-from accounts.budgets import budgets_of
 from accounts.models import ApiKey
+from accounts.rate_windows import rate_limits_of
 
 from .parts.access import AccountContext, account_context, account_page, page_address, signed_in_page
 from .parts.changes import ChangesForm
@@ -47,10 +47,10 @@ class KeyLine:
     @property
     def limits(self) -> str:
         """The limits of a minute in words, its own and the gateway's; empty where neither has any."""
-        budgets = budgets_of(self.key.rpm, self.key.tpm)
-        limits = ((budgets.requests, self.key.rpm, "requests"), (budgets.tokens, self.key.tpm, "tokens"))
+        limits = rate_limits_of(self.key.rpm, self.key.tpm)
+        both = ((limits.requests, self.key.rpm, "requests"), (limits.tokens, self.key.tpm, "tokens"))
         return ", ".join(
-            f"{limit:,} {what}" if limit else f"any {what}" for limit, own, what in limits if limit or own is not None
+            f"{limit:,} {what}" if limit else f"any {what}" for limit, own, what in both if limit or own is not None
         )
 
 

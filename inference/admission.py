@@ -14,7 +14,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from accounts import budgets
+from accounts import in_flight
 from aliases.resolve import Purpose, Resolution, resolve
 from billing.ledger.unsettled import Terms, terms_of
 from catalogue.pricing import expected_units
@@ -141,14 +141,14 @@ def _reserve(admitted: Admitted) -> None:
     answer = min(ordinary, call.max_tokens or ordinary) * call.choices
     prompt = estimator.tokens_in(event.body_bytes)
     units = expected_units(terms.price, terms.rates, prompt, answer) if ordinary else 0
-    is_fresh = not units or time.monotonic() - payer.read_at < budgets.FRESH_SECONDS
-    if is_fresh and budgets.begin(event, payer.account_id, units, payer.balance):
+    is_fresh = not units or time.monotonic() - payer.read_at < in_flight.FRESH_SECONDS
+    if is_fresh and in_flight.begin(event, payer.account_id, units, payer.balance):
         return
     if units:  # pictures and files are bytes of a body, but not of a prompt
         units = expected_units(terms.price, terms.rates, admitted.prompt_tokens, answer)
-    if not (is_fresh and budgets.begin(event, payer.account_id, units, payer.balance)):
+    if not (is_fresh and in_flight.begin(event, payer.account_id, units, payer.balance)):
         with step("checking the balance", NOTHING_BILLED):
-            budgets.begin_within(event, payer.account_id, units, payer.balance, balance_of)
+            in_flight.begin_within(event, payer.account_id, units, payer.balance, balance_of)
 
 
 def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:
@@ -169,7 +169,7 @@ def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:
         attempted=(*admitted.attempted, route.upstream.slug),
         fallback_reason=admitted.fallback_reason or reason,
     )
-    budgets.end(admitted.event)
+    in_flight.end(admitted.event)
     _reserve(readmitted)
     return readmitted
 

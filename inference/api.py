@@ -13,7 +13,7 @@ import orjson
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
-from accounts import budgets
+from accounts import in_flight, rate_windows
 from gateway.edge import address_limit
 from gateway.edge.bodies import (
     HeldBody,
@@ -37,7 +37,12 @@ from gateway.fastpath.client_watch import (
     ClientLeft,
 )
 from gateway.fastpath.http_client import WorkerStopped
-from gateway.observing.request_events import LONGEST_TEXT, Outcome, RequestEvent, event_of
+from gateway.observing.request_events import (
+    LONGEST_TEXT,
+    Outcome,
+    RequestEvent,
+    event_of,
+)
 
 from .authentication import Payer
 from .call import Call
@@ -79,7 +84,7 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
                 payer = form.payer(environ)
             if environ["REQUEST_METHOD"] != "POST":
                 raise _method_refused(form, environ)
-            limits = budgets.spend_request(payer.key_id, payer.budgets, address)
+            limits = rate_windows.spend_request(payer.key_id, payer.rate_limits, address)
         finally:  # where it was not counted with the budgets; its refusal goes before what is wrong with the key
             address.check()
         sent = read_body(environ, held)
@@ -103,7 +108,7 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
     finally:
         held.release()
         if not is_open:
-            budgets.end(event)
+            in_flight.end(event)
     response.headers.update(limits)
     return response
 

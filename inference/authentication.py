@@ -10,8 +10,8 @@ from typing import Any
 from django.db import connection
 
 from accounts import keys
-from accounts.budgets import Budgets, budgets_of
 from accounts.keys import note_use, verify_key
+from accounts.rate_windows import RateLimits, rate_limits_of
 from billing.models import Wallet
 from gateway.edge.refusals import overload
 from gateway.errors import ApiKeyNotRegistered
@@ -44,7 +44,7 @@ class Payer:
     account_id: uuid.UUID
     currency: str
     balance: int
-    budgets: Budgets
+    rate_limits: RateLimits
     read_at: float = field(default_factory=time.monotonic)
 
 
@@ -75,7 +75,7 @@ def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
         account_id=account_id,
         currency=row[4],
         balance=row[5],
-        budgets=budgets_of(row[6], row[7]),
+        rate_limits=rate_limits_of(row[6], row[7]),
         read_at=read_at,
     )
 

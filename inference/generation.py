@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from accounts import budgets
+from accounts import rate_windows
 from billing.ledger import settlement as ledger
 from billing.ledger.booking import Settlement
 from billing.ledger.endings import ENDINGS
@@ -58,7 +58,7 @@ def settle(admitted: Admitted, outcome: Delivery, *, has_checkpoint: bool = Fals
     settlement = ledger.settle(unsettled, has_checkpoint=has_checkpoint)
     event.settlement_seconds, event.wallet_wait_seconds = time.monotonic() - began, settlement.wallet_wait_seconds
     event.generation_id, event.settled, event.first_output_at = figures.id, figures, outcome.first_output_at
-    budgets.spend_tokens(admitted.payer.key_id, admitted.payer.budgets, figures.total_tokens)
+    rate_windows.spend_tokens(admitted.payer.key_id, admitted.payer.rate_limits, figures.total_tokens)
     details = outcome.reported if outcome.usage is not None and figures.upstream_usage is not None else None
     return {"usage": _usage(unsettled, settlement, details), "gateway_metadata": _metadata(unsettled)}
 

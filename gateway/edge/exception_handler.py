@@ -35,7 +35,10 @@ from ..errors import (
     WorkerBusy,
     log_failure,
 )
-from ..observing.request_events import EVENT, event_of
+from ..observing.request_events import (
+    EVENT,
+    event_of,
+)
 from .responses import PlainResponse, speaks_messages
 
 UNNAMED_STEP = "handling the request"

@@ -18,7 +18,10 @@ from gunicorn.http import errors as http_errors
 
 from ..errors import BUSY_SECONDS, ApiError, InvalidRequest, WorkerBusy
 from ..ids import request_id, uuid7
-from ..observing.request_events import EVENT, RequestEvent
+from ..observing.request_events import (
+    EVENT,
+    RequestEvent,
+)
 from ..server import db
 from ..server.bounded_request import (
     HEAD_SECONDS,

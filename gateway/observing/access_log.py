@@ -10,7 +10,12 @@ from django.conf import settings
 
 from ..money import UNITS
 from ..server.hooks import worker_hooks
-from .request_events import Noted, RequestEvent, failure_observers, observers
+from .request_events import (
+    RequestEvent,
+    failure_observers,
+    observers,
+)
+from .write_behind import WriteBehind
 
 logger = logging.getLogger("gateway.access")
 MOST_WAITING = 2000
@@ -31,7 +36,7 @@ class AccessLines:
     # Beyond MOST_WAITING in one beat they are only counted: a flood of refusals costs no more.
 
     def __init__(self) -> None:
-        self._noted: Noted[UUID, RequestEvent] = Noted(_log_each, most=MOST_WAITING)
+        self._noted: WriteBehind[UUID, RequestEvent] = WriteBehind(_log_each, most=MOST_WAITING)
 
     def note(self, event: RequestEvent) -> None:
         self._noted.note(event.id, event)

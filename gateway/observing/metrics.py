@@ -23,7 +23,14 @@ from ..server.hooks import Reading, worker_hooks
 from ..server.turns import take_turns
 from ..stores.postgresql import base
 from .metrics_server import FOLDER
-from .request_events import OPERATIONS, Noted, Outcome, RequestEvent, Settled, observers
+from .request_events import (
+    OPERATIONS,
+    Outcome,
+    RequestEvent,
+    Settled,
+    observers,
+)
+from .write_behind import WriteBehind
 
 OTHER = "other"
 MOST_WAITING = 2000
@@ -164,7 +171,7 @@ class WorkerMetrics:
     """A worker's requests since its last beat, and the apps' readings."""
 
     def __init__(self) -> None:
-        self._noted: Noted[UUID, RequestEvent] = Noted(self._count_each, most=MOST_WAITING)
+        self._noted: WriteBehind[UUID, RequestEvent] = WriteBehind(self._count_each, most=MOST_WAITING)
         self._read: dict[str, Counter | Gauge] = {}
         self._counted: Sums[tuple[str, str]] = Sums()  # how far the counters among them are
 

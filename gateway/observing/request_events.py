@@ -1,26 +1,22 @@
-"""The event of each request of the API, and the notes that the beat writes."""
+"""The event of each request of the API."""
 # A request begins at the edge (`middleware`; `refusals` where there is no request yet). It is complete when its answer
 # is, a stream when the server closes it.
 
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 from uuid import UUID
 
 from ..errors import ApiError
 from ..fastpath.http_client import UpstreamAttempt
 from ..ids import request_id, uuid7
-from ..stores.outages import AWAY, Outage
+from ..stores.outages import Outage
 
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
 logger = logging.getLogger(__name__)
 LONGEST_TEXT = 1000  # characters of what a client wrote: events may wait for their observers
-MOST_NOTED = 10_000
 EVENT = "gateway.request_event"  # of a request's META, or WSGI's environ
 
 
@@ -84,7 +80,7 @@ class RequestEvent:
     """A request without its content; the unknown is empty or None."""
 
     # `endpoint` is a path below `/v1` without ids, empty for unknown paths; `model` as the client wrote it, cut;
-    # `reserved` the account and what is set aside for it (`accounts.budgets`); `route` and `provider` of the last
+    # `reserved` the account and what is set aside for it (`accounts.in_flight`); `route` and `provider` of the last
     # attempt; `code` and `message` the client's error, or what would be where a stream broke.
 
     method: str
@@ -175,56 +171,3 @@ def event_of(meta: Mapping[str, Any]) -> RequestEvent:
     """The event of a begun request."""
     event: RequestEvent = meta[EVENT]
     return event
-
-
-class Noted(Generic[Key, Value]):
-    """Values by key, noted in memory, written by the beat."""
-
-    # `join` makes one of a value that waits and a newer one of its key. `write` gets so many `at_once`; a batch that
-    # meets an outage waits, as it is, for the next flush, and any other that fails is let go, because it would fail
-    # again. No lock: greenlets switch only where they wait.
-
-    def __init__(
-        self,
-        write: Callable[[dict[Key, Value]], object],
-        *,
-        join: Callable[[Value, Value], Value] | None = None,
-        most: int = MOST_NOTED,
-        at_once: int = MOST_NOTED,
-    ) -> None:
-        self._write, self._join, self._most, self._at_once = write, join, most, at_once
-        self._waiting: dict[Key, Value] = {}
-        self._unwritten: deque[dict[Key, Value]] = deque()
-        self._left_out = 0
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def note(self, key: Key, value: Value) -> bool:
-        """False where there is no room."""
-        waiting = self._waiting
-        if len(waiting) >= self._most and key not in waiting:
-            self._left_out += 1
-            return False
-        waiting[key] = value if self._join is None or key not in waiting else self._join(waiting[key], value)
-        return True
-
-    def flush(self) -> None:
-        # what waits by now, and no more: else a busy worker would never be done
-        self._write_batches()
-        taken, self._waiting = [*self._waiting.items()], {}
-        self._unwritten += (dict(taken[at : at + self._at_once]) for at in range(0, len(taken), self._at_once))
-        self._write_batches()
-
-    def left_out(self) -> int:
-        count, self._left_out = self._left_out, 0
-        return count
-
-    def _write_batches(self) -> None:
-        while self._unwritten:
-            batch = self._unwritten.popleft()
-            try:
-                self._write(batch)
-            except AWAY:
-                self._unwritten.appendleft(batch)
-                raise

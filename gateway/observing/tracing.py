@@ -36,7 +36,12 @@ from ..money import UNITS
 from ..server.hooks import Periodic, worker_hooks
 from ..stores.outages import Outage
 from . import request_events
-from .request_events import OPERATIONS, Noted, Outcome, RequestEvent
+from .request_events import (
+    OPERATIONS,
+    Outcome,
+    RequestEvent,
+)
+from .write_behind import WriteBehind
 
 logger = logging.getLogger(__name__)
 MOST_WAITING = 2000
@@ -110,7 +115,7 @@ class Traces:
     def __init__(self) -> None:
         resource = Resource({"service.name": SERVICE_NAME}).merge(OTELResourceDetector().detect())
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._noted: Noted[int, tuple[RequestEvent, RequestTrace]] = Noted(
+        self._noted: WriteBehind[int, tuple[RequestEvent, RequestTrace]] = WriteBehind(
             self._send, most=MOST_WAITING, at_once=MOST_AT_ONCE
         )
         self._exporter = OTLPSpanExporter()

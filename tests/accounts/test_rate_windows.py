@@ -8,7 +8,7 @@ import redis
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from accounts.budgets import Budgets, BudgetState, KeyState, OwnWindows, SharedWindows
+from accounts.rate_windows import KeyState, OwnWindows, RateLimits, SharedWindows, WindowState
 from gateway.edge.address_limit import UNLIMITED, AddressCheck, Rate
 from gateway.errors import TooManyRequests
 from gateway.fastpath.redis import SharedStore
@@ -40,7 +40,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("accounts.budgets.time", clock)
+    monkeypatch.setattr("accounts.rate_windows.time", clock)
     return clock
 
 
@@ -54,14 +54,14 @@ class Own:
         for ago in sorted({*requests, *tokens}, reverse=True):
             self._clock.now = now - ago
             for _ in range(requests.get(ago, 0)):
-                self._windows.admit(KEY, Budgets(10**9, 0))
+                self._windows.admit(KEY, RateLimits(10**9, 0))
             if tokens.get(ago):
                 self._windows.spend(KEY, tokens[ago])
         self._clock.now = now
         return self
 
     def admit(self, key: str, *, requests: int, tokens: int) -> KeyState:
-        return self._windows.admit(key, Budgets(requests, tokens))
+        return self._windows.admit(key, RateLimits(requests, tokens))
 
     def spend(self, key: str, tokens: int) -> None:
         self._windows.spend(key, tokens)
@@ -87,7 +87,7 @@ class Shared:
         return self
 
     def admit(self, key: str, *, requests: int, tokens: int) -> KeyState:
-        state = self._windows.admit(key, Budgets(requests, tokens), UNLIMITED)
+        state = self._windows.admit(key, RateLimits(requests, tokens), UNLIMITED)
         assert state is not None
         return state
 
@@ -134,7 +134,7 @@ def test_no_sixty_seconds_hold_more_than_the_budget(clock: Clock, pauses: list[f
     clock.now, windows, admitted = 1_000_000.999, OwnWindows(), []
     for pause in pauses:
         clock.now += pause
-        if not windows.admit(KEY, Budgets(5, 0)).wait:
+        if not windows.admit(KEY, RateLimits(5, 0)).wait:
             admitted.append(clock.now)
     assert all(later - earlier > 60 for earlier, later in zip(admitted, admitted[5:], strict=False))
 
@@ -154,12 +154,12 @@ def test_tokens_are_spent_beyond_what_is_left_and_then_nothing_is_admitted(remem
 
 def test_a_request_that_the_tokens_refuse_takes_no_request(remember: Remember) -> None:
     windows = remember({}, {20: 100})
-    assert windows.admit(KEY, requests=1, tokens=100) == (BudgetState(1, 0, 0), BudgetState(0, 41, 41))
-    assert windows.admit(KEY, requests=1, tokens=101) == (BudgetState(0, 61, 0), BudgetState(1, 41, 0))
+    assert windows.admit(KEY, requests=1, tokens=100) == (WindowState(1, 0, 0), WindowState(0, 41, 41))
+    assert windows.admit(KEY, requests=1, tokens=101) == (WindowState(0, 61, 0), WindowState(1, 41, 0))
 
 
 def test_what_has_no_limit_is_not_looked_at(remember: Remember) -> None:
-    assert remember({5: 1}, {5: 1}).admit(KEY, requests=0, tokens=0) == (BudgetState(0, 0, 0), BudgetState(0, 0, 0))
+    assert remember({5: 1}, {5: 1}).admit(KEY, requests=0, tokens=0) == (WindowState(0, 0, 0), WindowState(0, 0, 0))
 
 
 def test_keys_are_counted_apart(remember: Remember) -> None:
@@ -170,10 +170,10 @@ def test_keys_are_counted_apart(remember: Remember) -> None:
 def test_a_request_beyond_its_address_limit_takes_nothing_of_the_budgets(shared: Shared) -> None:
     shared({}, {})
     for _ in range(2):
-        assert SharedWindows().admit(KEY, Budgets(9, 9), AddressCheck("192.0.2.9", Rate(2, 60))) is not None
+        assert SharedWindows().admit(KEY, RateLimits(9, 9), AddressCheck("192.0.2.9", Rate(2, 60))) is not None
     beyond = AddressCheck("192.0.2.9", Rate(2, 60))
     with pytest.raises(TooManyRequests) as refused:
-        SharedWindows().admit(KEY, Budgets(9, 9), beyond)
+        SharedWindows().admit(KEY, RateLimits(9, 9), beyond)
     assert 1 <= int(refused.value.headers["Retry-After"]) <= 60
     with pytest.raises(TooManyRequests):
         beyond.check()
@@ -198,12 +198,12 @@ def test_redis_keeps_no_counter_that_counts_no_more(shared: Shared) -> None:
 
 def test_a_worker_forgets_a_key_that_rests(clock: Clock) -> None:
     windows = OwnWindows()
-    windows.admit("resting", Budgets(1, 1))
+    windows.admit("resting", RateLimits(1, 1))
     windows.spend("resting", 1)
     clock.now += 61
-    windows.admit("busy", Budgets(1, 1))
+    windows.admit("busy", RateLimits(1, 1))
     clock.now -= 61  # as if it had not come to pass
-    assert windows.admit("resting", Budgets(1, 1)).requests == (0, 61, 0)
+    assert windows.admit("resting", RateLimits(1, 1)).requests == (0, 61, 0)
 
 
 past = st.dictionaries(st.integers(0, 70), st.integers(1, 9), max_size=8)

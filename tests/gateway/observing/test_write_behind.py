@@ -1,11 +1,11 @@
-"""Notes that requests leave in memory and the beat writes (`gateway.observing.request_events.Noted`)."""
+"""Values that requests leave in memory and the beat writes."""
 
 from operator import add
 
 import pytest
 from django.db import IntegrityError, OperationalError
 
-from gateway.observing.request_events import Noted
+from gateway.observing.write_behind import WriteBehind
 
 
 def test_a_batch_that_meets_an_outage_is_tried_again_as_it_was_before_newer_notes() -> None:
@@ -16,7 +16,7 @@ def test_a_batch_that_meets_an_outage_is_tried_again_as_it_was_before_newer_note
         if len(tried) == 2:
             raise OperationalError("away")
 
-    noted: Noted[str, int] = Noted(write, join=add, at_once=2)
+    noted: WriteBehind[str, int] = WriteBehind(write, join=add, at_once=2)
     for name in ("a", "b", "c", "a"):
         noted.note(name, 1)
     with pytest.raises(OperationalError):
@@ -34,7 +34,7 @@ def test_a_batch_that_is_refused_is_let_go() -> None:
         if "a" in batch:
             raise IntegrityError("never")
 
-    noted: Noted[str, int] = Noted(write)
+    noted: WriteBehind[str, int] = WriteBehind(write)
     noted.note("a", 1)
     with pytest.raises(IntegrityError):
         noted.flush()
@@ -45,7 +45,7 @@ def test_a_batch_that_is_refused_is_let_go() -> None:
 
 def test_without_room_a_value_of_a_new_key_is_only_counted() -> None:
     written: list[dict[str, int]] = []
-    noted: Noted[str, int] = Noted(written.append, most=2)
+    noted: WriteBehind[str, int] = WriteBehind(written.append, most=2)
     assert [noted.note(name, 1) for name in ("a", "b", "c", "a")] == [True, True, False, True]
     assert (noted.left_out(), noted.left_out()) == (1, 0)
     noted.flush()
@@ -59,7 +59,7 @@ def test_notes_that_come_while_it_writes_wait_for_the_next_flush() -> None:
         written.append(batch)
         noted.note("late", 1)
 
-    noted: Noted[str, int] = Noted(write)
+    noted: WriteBehind[str, int] = WriteBehind(write)
     noted.note("a", 1)
     noted.flush()
     assert written == [{"a": 1}]
