@@ -1,4 +1,4 @@
-"""The inference endpoints: who asks, what, then the answer.
+"""The inference endpoints: who asks, what for, then the answer.
 
 Django's handler gets here by `view`, the short chain of `gateway.wsgi` by ENDPOINTS. DRF's views would parse and
 negotiate at three times the cost.
@@ -63,41 +63,37 @@ STREAM_HEADERS = {
 }
 # As many, and as long, as every proxy lets through.
 MOST_NAMES, NAME_IN_A_HEADER = 40, re.compile(r"[\w.:-]{1,80}", re.ASCII)
-# Who receives it has closed its sending side only, in HTTP/1.0, where nothing can tell that from leaving.
+# An HTTP/1.0 client that has closed its sending side. This cannot be told from a client that has left.
 CLOSED_ITS_SIDE = "The client closed its side of the connection before its answer began. Nothing was billed."
 
 
 def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainResponse:
-    """The answer to a WSGI request that the edge has let through; every exception becomes the form's error.
+    """Answers a WSGI request that the edge has let through. Every exception becomes an error in the form's words.
 
-    It `counts` a prompt for nothing.
+    If it `counts`, only the tokens of the prompt are counted, and nothing is billed.
     """
     limits: dict[str, str] = {}
     event = event_of(environ)
-    is_open = False
     call: Call | None = None
     held = HeldBody()
+    is_open = False
     try:
-        address = address_limit.begin(environ)
-        try:
+        # 1. Who asks? All that is needed stands in the headers. A request beyond the limit of its address is refused
+        #    for that, whatever else is wrong with it.
+        with address_limit.begin(environ) as address:
             with step("authenticating the key", NOTHING_BILLED):
                 payer = form.payer(environ)
             if environ["REQUEST_METHOD"] != "POST":
                 raise _method_refused(form, environ)
             limits = rate_windows.spend_request(payer.key_id, payer.rate_limits, address)
-        finally:  # where it was not counted with the budgets; its refusal goes before what is wrong with the key
-            address.check()
-        sent = read_body(environ, held)
-        event.body_bytes = len(sent)
-        body = parse_object(sent)
-        del sent
-        if isinstance(model := body.get("model"), str):
-            event.model = model[:LONGEST_TEXT]  # known whatever else is wrong with the body
-        call = form.call_to_count(body, environ) if counts else form.call(body, environ)
-        del body  # what holds it from here on lets go of it
-        event.model, event.is_stream = call.model[:LONGEST_TEXT], call.stream
-        response = (_count if counts else _answer)(form, call, payer, Client.of(environ), event)
-        is_open = isinstance(response.body, BilledStream)  # which ends when it is closed
+        # 2. What is asked for?
+        call = _read_call(form, environ, held, event, counts=counts)
+        # 3. The answer. A stream goes on after this function has returned, until the server closes it.
+        if counts:
+            response = _count(form, call, payer, Client.of(environ), event)
+        else:
+            response = _answer(form, call, payer, Client.of(environ), event)
+        is_open = isinstance(response.body, BilledStream)
     except ClientLeft:
         event.outcome = Outcome.CLIENT_LEFT
         response = form.refusal(InvalidRequest(CLOSED_ITS_SIDE), environ)
@@ -111,6 +107,22 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
             in_flight.end(event)
     response.headers.update(limits)
     return response
+
+
+def _read_call(form: WireForm, environ: Environ, held: HeldBody, event: RequestEvent, *, counts: bool) -> Call:
+    """Reads and checks the body. What was read is let go as soon as it is parsed: it may be large."""
+    body = _parsed_body(environ, held, event)
+    if isinstance(model := body.get("model"), str):
+        event.model = model[:LONGEST_TEXT]  # known whatever else is wrong with the body
+    call = form.call_to_count(body, environ) if counts else form.call(body, environ)
+    event.model, event.is_stream = call.model[:LONGEST_TEXT], call.stream
+    return call
+
+
+def _parsed_body(environ: Environ, held: HeldBody, event: RequestEvent) -> dict[str, Any]:
+    sent = read_body(environ, held)
+    event.body_bytes = len(sent)
+    return parse_object(sent)
 
 
 def _method_refused(form: WireForm, environ: Environ) -> ApiError:

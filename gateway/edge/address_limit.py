@@ -8,7 +8,7 @@ import ipaddress
 import math
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from django.conf import settings
 
@@ -118,7 +118,10 @@ _own = AddressWindows()
 
 
 class AddressCheck:
-    """The limit of one request's address, counted once."""
+    """The limit of one request's address, counted once.
+
+    As a context it is counted at the end, unless it was counted within: its refusal takes the place of any other error.
+    """
 
     __slots__ = ("_is_counted", "_network", "_rate", "_wait")
 
@@ -141,6 +144,12 @@ class AddressCheck:
                 _own.fill(self._network, self._rate, wait)
         if self._wait:
             raise _refusal(self._wait)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.check()
 
     def check(self) -> None:
         line = None if self._is_counted else shared_store.send(COUNT, *self.arguments).wait()
