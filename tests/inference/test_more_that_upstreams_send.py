@@ -81,6 +81,21 @@ STREAMS: dict[str, tuple[bytes, Answer]] = {
         ),
         ONE,
     ),
+    "arguments-said-again-before-a-call-of-the-same-number": (
+        streamed(
+            *(
+                call(None, name, arguments)
+                for tool, said in (("f", '{"p":1}'), ("g", '{"p":2}'))
+                for name, arguments in ((tool, ""), (None, said), (None, said))
+            ),
+            *CALLED,
+        ),
+        Answer(calls=(F, G), finish="tool_calls"),
+    ),
+    "nothing-more-before-a-call-of-the-same-number": (
+        streamed(call(None, "f", '{"p":1}'), call(None, None, ""), call(None, "g", '{"p":2}'), *CALLED),
+        Answer(calls=(F, G), finish="tool_calls"),
+    ),
     "names-and-arguments-null": (
         streamed(
             chunk(
@@ -223,6 +238,10 @@ STREAMS: dict[str, tuple[bytes, Answer]] = {
     "arguments-empty": (
         streamed(call("a", "f", ""), call(None, None, " "), *CALLED),
         Answer(calls=(("f", {}),), call_ids=("a",), finish="tool_calls"),
+    ),
+    "arguments-behind-a-blank": (
+        streamed(call("a", "f", ""), call(None, None, " "), call(None, None, '{"p":1}'), *CALLED),
+        ONE,
     ),
     "text-behind-calls": (
         streamed(call("a", "f", '{"p":1}'), said("a"), call("b", "g", '{"p":2}', index=1), *CALLED),
@@ -372,6 +391,14 @@ OF_MESSAGES: dict[str, tuple[bytes, Answer]] = {
     "messages-input-as-text-at-the-start": (
         streamed(*messages(block({**TOOL_BLOCK, "input": ""}, raw_input(r"{\"p\":1}")), stop="tool_use"), done=False),
         ONE,
+    ),
+    "messages-input-behind-a-blank": (
+        streamed(*messages(block(TOOL_BLOCK, raw_input(" "), raw_input(r"{\"p\":1}")), stop="tool_use"), done=False),
+        ONE,
+    ),
+    "messages-input-of-a-blank": (
+        streamed(*messages(block(TOOL_BLOCK, raw_input(" ")), stop="tool_use"), done=False),
+        Answer(calls=(("f", {}),), call_ids=("a",), finish="tool_calls"),
     ),
     "messages-ids-alike": (
         streamed(
