@@ -12,6 +12,7 @@ import orjson
 
 from gateway.ids import uuid7
 
+from .dialects import odd_json
 from .words import TOOL_TEXT, object_of, text_of, without
 
 Json = dict[str, Any]
@@ -172,8 +173,8 @@ def _is_object(pieces: list[str]) -> bool:
     if not pieces or not pieces[-1].rstrip().endswith("}"):
         return False
     try:
-        return isinstance(orjson.loads("".join(pieces)), dict)
-    except orjson.JSONDecodeError:
+        return isinstance(odd_json.loads("".join(pieces).encode()), dict)
+    except ValueError:
         return False
 
 

@@ -116,7 +116,8 @@ CLAUDES_COUNTS = {
     "bad-usage:written+cache-write:10:10": (12, 2, 0, False),
 }
 STOPS = ("stop-in:matched_stop", "stop-in:stop_reason")
-MORE = ("lists:3", "mixed-details", "tools+surrogates:escaped", "usage-shape:zero")
+ESCAPED = tuple(f"tools+surrogates:escaped{more}" for more in ("", "+arguments-again", "+index:same+no-call-ids"))
+MORE = ("lists:3", "mixed-details", "usage-shape:zero", *ESCAPED)
 REFUSALS = tuple(f"error-in:{shape}{code}" for shape in ERRORS for code in ("", ":200"))
 WORDS = dict.fromkeys((*TEXTS, *CALLS, *BREAKS, *COUNTS, *CLAUDES_COUNTS, *STOPS, *MORE, *REFUSALS))
 
@@ -239,9 +240,10 @@ def message_of(customer: Customer, name: str, cap: int) -> Json:
     return message
 
 
+@pytest.mark.parametrize("words", ESCAPED)
 @pytest.mark.parametrize("way", WAYS)
-def test_half_a_character_that_a_model_escaped_stays_readable(customer: Customer, way: str) -> None:
-    got = asked(customer, OPENAI, "tools+surrogates:escaped", way, **tools_of(way))
+def test_half_a_character_that_a_model_escaped_stays_readable(customer: Customer, words: str, way: str) -> None:
+    got = asked(customer, OPENAI, words, way, **tools_of(way))
     queries = [arguments["query"] for _, arguments in got.calls]
     assert [query.encode(errors="replace").decode() for query in queries] in ([f"{QUERY}?"] * 2, [f"{QUERY}\ufffd"] * 2)
 
