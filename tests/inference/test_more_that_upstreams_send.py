@@ -484,6 +484,8 @@ SCRIPTS |= {
     for name, body in ERRORS.items()
     for status in ("200 OK", "400 Bad Request", "500 Internal Server Error")
 }
+STREAMED_ERRORS = {f"streamed-{name}": streamed(ERRORS[name]) for name in ("error-success", "error-errors")}
+SCRIPTS |= STREAMED_ERRORS
 SCRIPTS |= {name: http(status, orjson.dumps(body), JSON) for name, (status, body) in TROUBLES.items()}
 
 
@@ -562,6 +564,14 @@ def test_an_error_of_any_shape_is_told(customer: Customer, name: str, status: st
     error = reply.json()["error"]
     assert reply.status_code == (400 if status.startswith("400") else 503)
     assert TOO_WARM in error["message"]
+    assert bills.untouched(customer)
+
+
+@pytest.mark.parametrize("name", STREAMED_ERRORS)
+def test_an_error_in_a_stream_is_told(customer: Customer, name: str) -> None:
+    reply = customer.http.post(PATH, json=question(f"varies/test/{name}", stream=True))
+    assert reply.status_code == 503
+    assert TOO_WARM in reply.json()["error"]["message"]
     assert bills.untouched(customer)
 
 
