@@ -27,7 +27,7 @@ PACKAGES = (
 WITH_ROOMS = ("gateway", "catalogue", "billing")
 OF_DJANGO = ("management", "migrations", "templatetags")
 LONGEST_MODULE = 450
-LINES_OF_CODE = 29_000  # `make size` prints them by app; the last 200 let customers leave, and units fit together
+LINES_OF_CODE = 29_060  # `make size` prints them by app; the last 60 are what the simulator has learnt of upstreams
 
 
 def test_every_setting_is_documented() -> None:

@@ -94,8 +94,10 @@ CALLS = {
     "tools+surrogates:bytes": called(UNREADABLE * 4),
 }
 OF_BOTH_DIALECTS = ("blank-data", "index", "surrogates", "unreadable", "tools", "data-", "byte-", "no-")
-OF_OPENAI = ("no-call-ids", "whole-calls", "object-arguments", "finish-every", "message-for", "tool-name", "-again")
-OF_OPENAI += ("unlisted-calls", "flat-calls")
+OF_OPENAI = (
+    *("no-call-ids", "whole-calls", "object-arguments", "finish-every", "message-for", "tool-name", "-again"),
+    *("unlisted-calls", "flat-calls"),
+)
 BREAKS = ("unreadable:1:2", "choice-error", "tools+unreadable:2")
 # An answer of the kind that was not asked for is only taken from a connection that has served no other request.
 OTHER_KINDS = {"other-kind+close-delimited": SAID, "tools+other-kind+close-delimited": CALLED}
