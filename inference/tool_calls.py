@@ -12,6 +12,7 @@ import orjson
 
 from gateway.ids import uuid7
 
+from .dialects import odd_json
 from .words import TOOL_TEXT, object_of, text_of, without
 
 Json = dict[str, Any]
@@ -24,8 +25,8 @@ OLD = "function_call"  # the number of a call that came the old way
 class ToolCall:
     """Holds what has come of a tool call.
 
-    `key` is what the upstream numbers it by, `identity` the id that it gave; `pieces` are its arguments. `held` are the
-    other members of its fragments until its name is known, then None.
+    `key` is what the upstream numbers it by, `identity` the id that it gave; `pieces` are its arguments, of which none
+    is empty. `held` are the other members of its fragments until its name is known, then None.
     """
 
     ordinal: int
@@ -64,7 +65,8 @@ class ToolCalls:
         if not goes_on or type(piece) is not str:
             return self._take_odd(fragment)
         self._last_key, fragment["index"] = fragment["index"], begun.ordinal
-        begun.pieces.append(piece)
+        if piece:
+            begun.pieces.append(piece)
         return fragment, piece
 
     def held(self) -> list[Json]:
@@ -90,7 +92,8 @@ class ToolCalls:
             call = self.newest[key] = ToolCall(len(self.all), key, identity, kind)
             name, piece = _name_and_piece(fragment, kind)
             self.all.append(call)
-        call.pieces.append(piece)
+        if piece:
+            call.pieces.append(piece)
         extras = without(fragment, FIELDS)
         if call.held is None:
             return {**extras, "index": call.ordinal, call.kind: {TOOL_TEXT[call.kind]: piece}}, piece
@@ -167,11 +170,11 @@ def _is_another(begun: ToolCall, identity: str, name: str, piece: str) -> bool:
 
 
 def _is_object(pieces: list[str]) -> bool:
-    if not pieces[-1].rstrip().endswith("}"):
+    if not pieces or not pieces[-1].rstrip().endswith("}"):
         return False
     try:
-        return isinstance(orjson.loads("".join(pieces)), dict)
-    except orjson.JSONDecodeError:
+        return isinstance(odd_json.loads("".join(pieces).encode()), dict)
+    except ValueError:
         return False
 
 

@@ -140,9 +140,14 @@ def _tool_calls(question: Question, behaviour: Behaviour) -> list[ToolCall]:
     both = question.may_call_several and "both" in question.text.lower().split()
     names = [tools[0], tools[1 % len(tools)]] if both else tools[:1]
     arguments = "" if behaviour.empty_arguments else _arguments(question.text, behaviour.surrogates)
+    if behaviour.blank_arguments:
+        arguments = " "
     if behaviour.cut_arguments:
         arguments = arguments[: len(arguments) // 2]
-    return [ToolCall(_identity(f"{index}:{name}:{arguments}"), name, arguments) for index, name in enumerate(names)]
+    keys = [f"{index}:{name}:{arguments}" for index, name in enumerate(names)]
+    if behaviour.same_call_ids:
+        keys = keys[:1] * len(keys)
+    return [ToolCall(_identity(key), name, arguments) for key, name in zip(keys, names, strict=True)]
 
 
 def _arguments(text: str, surrogates: str) -> str:

@@ -60,7 +60,8 @@ class Messages:
             "stop_reason": None,
             "stop_sequence": None,
         }
-        yield _event(Kind.STRUCTURE, "message_start", message=message)
+        if not call.behaviour.no_message_start:
+            yield _event(Kind.STRUCTURE, "message_start", message=message)
         sent = 0
         for index, block in enumerate(_blocks(call, answered)):
             for event in _block_events(call, number(call, index), block, answered):
@@ -72,6 +73,8 @@ class Messages:
                         yield _event(Kind.STRUCTURE, "message_delta", delta={}, **usage)
         # The reason and the usage come in one event, or the usage later in its own.
         usage = _delta_usage(tokens.completion, call)
+        if usage and call.behaviour.no_message_start:
+            usage["usage"] = {**(_start_usage(tokens, call) or {}), "output_tokens": usage["usage"]["output_tokens"]}
         is_late = bool(call.behaviour.late_usage and usage)
         delta = {"stop_reason": _stop_reason(call, answered), "stop_sequence": answered.stop_sequence}
         yield _event(Kind.FINISH, "message_delta", delta=delta, **({} if is_late else usage))
@@ -130,7 +133,7 @@ def _empty_block(call: Call, block: _Block) -> Json:
 def _whole_block(call: Call, block: _Block, answered: Answer) -> Json:
     content = _empty_block(call, block)
     if isinstance(block, ToolCall):
-        content["input"] = {} if call.behaviour.cut_arguments else json.loads(block.arguments or "{}")
+        content["input"] = {} if call.behaviour.cut_arguments else json.loads(block.arguments.strip() or "{}")
     elif block == "thinking":
         content |= {"thinking": "".join(answered.reasoning), "signature": _signature(answered)}
     elif block == "sim_novel":
@@ -145,14 +148,16 @@ def _whole_block(call: Call, block: _Block, answered: Answer) -> Json:
 def _block_events(call: Call, index: Json, block: _Block, answered: Answer) -> Iterator[Event]:
     # A tool's start is output: it carries the name. The other blocks start empty.
     kind = Kind.OUTPUT if isinstance(block, ToolCall) else Kind.STRUCTURE
-    yield _event(kind, "content_block_start", **index, content_block=_empty_block(call, block))
+    if isinstance(block, ToolCall) or not call.behaviour.no_block_start:
+        yield _event(kind, "content_block_start", **index, content_block=_empty_block(call, block))
     for delta in _deltas(block, answered, call.behaviour):
         is_silent = delta["type"] in ("signature_delta", "citations_delta") or delta.get("partial_json") == ""
         kind = Kind.STRUCTURE if is_silent else Kind.OUTPUT
         if call.behaviour.extra_fields:
             delta["sim_delta"] = True
         yield _event(kind, "content_block_delta", **index, delta=delta)
-    yield _event(Kind.STRUCTURE, "content_block_stop", **index)
+    if not call.behaviour.no_block_stop:
+        yield _event(Kind.STRUCTURE, "content_block_stop", **index)
 
 
 def _deltas(block: _Block, answered: Answer, behaviour: Behaviour) -> Iterator[Json]:

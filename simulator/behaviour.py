@@ -4,6 +4,7 @@ A name is one or several words joined with `+`, each with arguments after colons
 are not in `WORDS` mean nothing, so an ordinary model name is answered like `echo`.
 """
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -19,6 +20,18 @@ TROUBLES = {
     "empty": "Your credit balance is too low to use this API. Please go to Plans & Billing to add credit.",
     "key": "API key not valid. Please pass a valid API key.",
     "locked": "Your organization has been disabled.",
+}
+# What is wrong with a request, in the shapes of error that providers and relays write.
+_WRONG = "Invalid value of temperature: it must be at most 2."
+ERRORS: dict[str, Any] = {
+    "detail": {"detail": _WRONG},
+    "success": {"success": False, "message": _WRONG},
+    "errors": {"errors": [{"message": _WRONG}]},
+    "msg": {"code": 20015, "msg": _WRONG},
+    "error_msg": {"error_code": 336003, "error_msg": _WRONG},
+    "phrase": {"error": "Bad Request", "message": [_WRONG]},
+    "relay": {"error": {"message": "Provider returned error", "metadata": {"raw": _WRONG}}},
+    "text": {"error": {"message": json.dumps({"error": {"message": _WRONG}})}},
 }
 BAD_USAGES = ("cached", "negative", "fraction", "total", "written")
 SIGNERS = ("google", "openrouter")
@@ -68,6 +81,9 @@ class Behaviour:
     truncated: bool = False
     endless: bool = False
     no_done: bool = False
+    no_message_start: bool = False
+    no_block_start: bool = False
+    no_block_stop: bool = False
     choice_error: bool = False
     other_kind: bool = False
 
@@ -85,14 +101,21 @@ class Behaviour:
     impact_wms: int = 0
 
     trouble: str | None = None
+    error_in: str | None = None
+    error_status: int = 400
 
     describe: bool = False
     tools: bool = False
     empty_arguments: bool = False
+    blank_arguments: bool = False
+    arguments_again: bool = False
     cut_arguments: bool = False
     object_arguments: bool = False
     whole_calls: bool = False
     no_call_ids: bool = False
+    same_call_ids: bool = False
+    unlisted_calls: bool = False
+    flat_calls: bool = False
     tool_name: str = ""
     index: str = ""
     unknown_deltas: bool = False
@@ -103,12 +126,14 @@ class Behaviour:
     int8: bool = False
     reasoning: str | None = None
     content_blocks: bool = False
+    reasoning_parts: bool = False
     object_content: bool = False
     refusal: bool = False
     script: bool = False
     finish: str | None = None
     finish_every_chunk: bool = False
     message_for_delta: bool = False
+    delta_for_message: bool = False
     stop_in: str = ""
     logprobs: bool = False
     not_finite: bool = False
@@ -122,8 +147,12 @@ class Behaviour:
 
     crlf: bool = False
     comments: bool = False
+    data_comments: bool = False
+    no_blank_lines: bool = False
+    byte_order_marks: bool = False
     blank_data: int = 0
     spaced_done: bool = False
+    quoted_done: bool = False
     multiline: bool = False
     split: int | None = None
     close_delimited: bool = False
@@ -204,6 +233,7 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 # - `late-usage` delays usage after the finish; `usage-on-finish` and `usage-every-chunk` send it unasked.
 # - `object-content` sends the text of a whole chat answer in an object, as Cloudflare sends JSON that was asked for.
 # - `content-blocks` sends reasoning and content of a chat as Mistral does: as arrays of blocks in `content`.
+# - `reasoning-parts` sends reasoning as Databricks does: as a part of `content` that has a summary.
 # - `reasoning-outside` counts reasoning beside the completion, as xAI does: `total_tokens` includes both.
 # - `bad-usage` may say how: `negative` (the default), `fraction`, `total`, `cached` (more than there were), `written`
 #   (in Messages: the parts of a cache write add up to more than the whole).
@@ -218,11 +248,15 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 # - `choice-error` finishes a choice with an error of its own, as OpenRouter does.
 # - `other-kind` answers with a whole body if a stream was asked for, and with a stream if it was not.
 # - `finish-every-chunk` has the finish reason in each chunk of output, as relays of Gemini do.
-# - `message-for-delta` streams `message` instead of `delta`. `stop-in` names the stop sequence that matched in a member
-#   of the choice: in `matched_stop` as SGLang does, in `stop_reason` as vLLM does.
+# - `message-for-delta` streams `message` instead of `delta`, `delta-for-message` has `delta` in a whole answer.
+# - `stop-in` names the stop sequence that matched in a member of the choice: in `matched_stop` as SGLang does, in
+#   `stop_reason` as vLLM does.
 # - `index` is how calls, or the blocks of Messages, are numbered: all with 0 (`same`, as Ollama does), not at all
 #   (`none`), from 1 (`one`), all with -1 (`negative`). `no-call-ids` leaves out the ids of calls, `whole-calls` sends
-#   all calls in one chunk, `object-arguments` sends arguments as an object instead of its text.
+#   all calls in one chunk, `object-arguments` sends arguments as an object instead of its text. `same-call-ids` gives
+#   all calls one id, `blank-arguments` has a blank for arguments, `arguments-again` streams the whole arguments once
+#   more behind their pieces, unless they are cut. `unlisted-calls` leaves out the list around a single call,
+#   `flat-calls` the member `function` around its name and arguments.
 # - `tool-name` is how a tool's name is streamed: cut in two (`pieces`), in the second fragment (`late`), cut and then
 #   whole (`growing`), in every fragment together with the id (`repeated`).
 # - `surrogates` ends texts, reasoning and arguments with an emoji cut in two (`halves`), with one half of it (`lone`),
@@ -231,7 +265,10 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 #   answer has them in one list. `mixed-details` sends two kinds of reasoning details under one index.
 # - `not-finite` has logprobs that are NaN.
 # - `blank-data:N` sends N events without data (two if it has no number) before each event; `spaced-done` has blanks
-#   around `[DONE]`.
+#   around `[DONE]`, `quoted-done` quotes. `data-comments` sends a comment as the data of an event before each event,
+#   `no-blank-lines` ends events with their line, `byte-order-marks` begins each event with one.
+# - `no-message-start`, `no-block-start` and `no-block-stop` leave such events out of Messages, but for the start of a
+#   tool's call, which alone has its name. The prompt is counted at the end then.
 # - `more-choices` are choices beyond those that were asked for; `cut-arguments` ends in the middle of a tool's.
 # - `as-json` labels a stream `application/json`; `int8` embeds as some do who were not asked for numbers.
 # - `unknown-deltas` sends members, or a block, that nobody knows, in pieces.
@@ -243,6 +280,7 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 #   `extra_content` of the first call, or of a text, `openrouter` in the `reasoning_details` of the message.
 # - `trouble` refuses everybody with 400, in words of a provider whose customer has it: no credit (`empty`), a wrong key
 #   (`key`), a locked account (`locked`).
+# - `error-in` refuses everybody with 400 or the given status, 200 included, in an error of that shape.
 # - `context` refuses a prompt of more tokens, in the words of the dialect.
 # - `<marker>123</marker>` anywhere in a request is repeated by its usage, as `x_marker`; `/stats/markers` tells how
 #   many
@@ -266,6 +304,7 @@ WORDS: Mapping[str, Word] = {
     "html": _takes(("html", _status)),
     "context": _takes(("context", _whole)),
     "trouble": _takes(("trouble", _one_of(*TROUBLES))),
+    "error-in": _takes(("error_in", _one_of(*ERRORS)), ("error_status", _status)),
     "rejects": _takes(("rejects", str)),
     "rejects-stream-options": Word({"rejects": "stream_options"}),
     "bad-usage": _takes(("bad_usage", _one_of(*BAD_USAGES)), required=0, bad_usage="negative"),

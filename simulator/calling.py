@@ -10,23 +10,39 @@ from simulator.behaviour import Behaviour
 from simulator.call import Call, Json
 
 
-def whole(call: Call, tool_calls: Sequence[ToolCall]) -> list[Json]:
+def whole(call: Call, tool_calls: Sequence[ToolCall]) -> list[Json] | Json:
     """Returns the calls of a whole answer."""
-    return [
-        {**_written(call.behaviour, each), **signing.of_call(call, ordinal, each)}
-        for ordinal, each in enumerate(tool_calls)
-    ]
+    return _listed(call, _whole(call, tool_calls))
 
 
-def streamed(call: Call, tool_calls: Sequence[ToolCall]) -> Iterator[list[Json]]:
+def streamed(call: Call, tool_calls: Sequence[ToolCall]) -> Iterator[list[Json] | Json]:
     """Returns the `tool_calls` of each chunk."""
     if call.behaviour.whole_calls and tool_calls:
-        yield [{**number(call, ordinal), **each} for ordinal, each in enumerate(whole(call, tool_calls))]
+        yield _listed(
+            call, [{**number(call, ordinal), **each} for ordinal, each in enumerate(_whole(call, tool_calls))]
+        )
         return
     for ordinal, each in enumerate(tool_calls):
         for position, fragment in enumerate(_fragments(call.behaviour, each)):
             signed = {} if position else signing.of_call(call, ordinal, each)
-            yield [{**number(call, ordinal), **fragment, **signed}]
+            yield _listed(call, [{**number(call, ordinal), **_unwrapped(call, fragment), **signed}])
+
+
+def _whole(call: Call, tool_calls: Sequence[ToolCall]) -> list[Json]:
+    return [
+        {**_unwrapped(call, _written(call.behaviour, each)), **signing.of_call(call, ordinal, each)}
+        for ordinal, each in enumerate(tool_calls)
+    ]
+
+
+def _listed(call: Call, calls: list[Json]) -> list[Json] | Json:
+    return calls[0] if call.behaviour.unlisted_calls and len(calls) == 1 else calls
+
+
+def _unwrapped(call: Call, written: Json) -> Json:
+    if not call.behaviour.flat_calls:
+        return written
+    return {**{name: value for name, value in written.items() if name != "function"}, **written["function"]}
 
 
 def number(call: Call, ordinal: int) -> Json:
@@ -46,7 +62,7 @@ def number(call: Call, ordinal: int) -> Json:
 def _written(behaviour: Behaviour, each: ToolCall) -> Json:
     arguments: Json | str = each.arguments
     if behaviour.object_arguments and not behaviour.cut_arguments:
-        arguments = json.loads(each.arguments or "{}")
+        arguments = json.loads(each.arguments.strip() or "{}")
     return {**_identity(behaviour, each), "function": {"name": each.name, "arguments": arguments}}
 
 
@@ -72,3 +88,5 @@ def _fragments(behaviour: Behaviour, each: ToolCall) -> Iterator[Json]:
         is_identified = not position or (identified and name is not None)
         identity = _identity(behaviour, each) if is_identified else {}
         yield {**identity, "function": {**named, "arguments": piece or ""}}
+    if behaviour.arguments_again and not behaviour.cut_arguments:
+        yield {"function": {"arguments": each.arguments}}

@@ -3,6 +3,7 @@
 The 401 and 403 quote a piece of the key, as OpenAI does: nothing of it may reach a gateway's client.
 """
 
+import codecs
 import json
 import math
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Protocol
 
 import orjson
 
-from simulator.behaviour import AFTER_FINISH, TROUBLES, Behaviour
+from simulator.behaviour import AFTER_FINISH, ERRORS, TROUBLES, Behaviour
 from simulator.call import Call, Event, Json, Kind, RefusedError
 from simulator.http import Reply
 
@@ -83,7 +84,9 @@ def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
         reply.remember()
     try:
         _refuse_as_asked(call)
-        if behaviour.status:
+        if behaviour.error_in:
+            send_json(reply, behaviour.error_status, ERRORS[behaviour.error_in])
+        elif behaviour.status:
             _send_status(call, endpoint, reply, behaviour.status)
         elif behaviour.html:
             reply.whole(behaviour.html, _HTML, _PAGE)
@@ -265,6 +268,8 @@ class _Stream:
         lines = [line for number in range(behaviour.blank_data) for line in _BLANKS[number % len(_BLANKS)]]
         if behaviour.comments:
             lines += [b": ping", b""]
+        if behaviour.data_comments:
+            lines += [b"data: : PROCESSING", b""]
         if event.kind is Kind.DONE and behaviour.energy_joules:
             lines += [b': energy {"energy_joules": %d}' % behaviour.energy_joules, b""]
         if event.name:
@@ -273,13 +278,20 @@ class _Stream:
             data = event.data.encode()
             if behaviour.spaced_done and event.kind is Kind.DONE:
                 data = b" %b \t" % data
+            if behaviour.quoted_done and event.kind is Kind.DONE:
+                data = b'"%b"' % data
         else:
             data = _encoded(event.data, behaviour, indents=behaviour.multiline)
         prefix = b"data:" if behaviour.comments else b"data: "
         return self._lines([*lines, *(prefix + line for line in data.split(b"\n"))])
 
     def _lines(self, lines: list[bytes]) -> bytes:
-        return (b"\r\n" if self._behaviour.crlf else b"\n").join([*lines, b"", b""])
+        behaviour = self._behaviour
+        if behaviour.no_blank_lines:
+            lines = [line for line in lines if line]
+        mark = codecs.BOM_UTF8 if behaviour.byte_order_marks else b""
+        end = [b""] if behaviour.no_blank_lines else [b"", b""]
+        return mark + (b"\r\n" if behaviour.crlf else b"\n").join([*lines, *end])
 
 
 def _encoded(data: Json, behaviour: Behaviour, *, indents: bool = False) -> bytes:

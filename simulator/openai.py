@@ -28,6 +28,7 @@ _FINISH = {"stop_sequence": "stop", "refusal": "stop"}
 _LOGPROB = -0.25
 _DIMENSIONS = 8
 _MAX_DIMENSIONS = 16_384
+_MOST_CHOICES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +149,14 @@ class Chat:
         ]
         for name, items in ((name, items) for each in lists for name, items in each.items()):
             message.setdefault(name, []).extend(items)
-        if call.behaviour.content_blocks:
+        if call.behaviour.content_blocks or call.behaviour.reasoning_parts:
             message = _in_blocks(message, call)
         if call.behaviour.object_content:
             message["content"] = {"said": text}
         logprobs = self._logprobs(call, answered.text) if _wants_logprobs(call) else None
         if call.behaviour.choice_error:
             message["content"] = None
-        said = {} if call.behaviour.filtered else {"message": message}
+        said = {} if call.behaviour.filtered else {"delta" if call.behaviour.delta_for_message else "message": message}
         finish = {"finish_reason": _finish(call, answered), **_of_finish(call, answered)}
         return {"index": index, **said, "logprobs": logprobs, **finish}
 
@@ -185,7 +186,7 @@ class Chat:
 
     def chunk_choice(self, call: Call, piece: _Piece) -> Json:
         delta = {**piece.delta, "sim_delta": True} if call.behaviour.extra_fields else piece.delta
-        if call.behaviour.content_blocks:
+        if call.behaviour.content_blocks or call.behaviour.reasoning_parts:
             delta = _in_blocks(delta, call)
         logprobs = self._logprobs(call, [piece.text]) if piece.text and _wants_logprobs(call) else None
         return {"index": piece.index, "delta": delta, "logprobs": logprobs}
@@ -326,11 +327,17 @@ def _of_finish(call: Call, answered: Answer) -> Json:
 
 
 def _in_blocks(message: Json, call: Call) -> Json:
-    """Reasoning and content as blocks, as Mistral's reasoning models send them; empty content stays a string."""
+    """Reasoning and content as blocks, as the reasoning models of Mistral and Databricks send them.
+
+    Empty content stays a string.
+    """
     reasoning, content = str(call.behaviour.reasoning), message.get("content")
     blocks: list[Json] = []
     if thinking := message.get(reasoning):
-        blocks.append({"type": "thinking", "thinking": [{"type": "text", "text": thinking}], "closed": False})
+        if call.behaviour.reasoning_parts:
+            blocks.append({"type": "reasoning", "summary": [{"type": "summary_text", "text": thinking}]})
+        else:
+            blocks.append({"type": "thinking", "thinking": [{"type": "text", "text": thinking}], "closed": False})
     if content:
         blocks.append({"type": "text", "text": content})
     others = {name: value for name, value in message.items() if name != reasoning}
@@ -347,4 +354,6 @@ def _wants_logprobs(call: Call) -> bool:
 
 def _choices(body: Json) -> int:
     n = body.get("n")
+    if isinstance(n, int) and n > _MOST_CHOICES:
+        raise RefusedError(f"Invalid 'n': {n} is above {_MOST_CHOICES}.", "n", "integer_above_max_value")
     return n if isinstance(n, int) and n > 0 else 1

@@ -8,6 +8,7 @@ from tests.mutants.listed import function_of, mutants
 from tests.servers.process import ROOT
 
 AREAS = {"money", "settlement", "spool", "locks", "checkpoints", "streams", "admission", "isolation", "pins", "limits"}
+AREAS |= {"freshness", "connections", "upstreams", "shapes"}
 
 
 def test_every_mutant_occurs_exactly_once_and_names_a_test_that_exists() -> None:
@@ -27,5 +28,10 @@ def test_the_soak_is_a_test_that_exists_and_has_mutants_to_notice() -> None:
 def test_every_area_has_its_mutants_and_none_is_listed_twice() -> None:
     listed = mutants()
     assert len(listed) >= 60
-    assert Counter(mutant.area for mutant in listed).keys() == AREAS | {"freshness", "connections", "upstreams"}
+    assert Counter(mutant.area for mutant in listed).keys() == AREAS | {
+        "freshness",
+        "connections",
+        "upstreams",
+        "shapes",
+    }
     assert max(Counter((mutant.path, mutant.text, mutant.becomes) for mutant in listed).values()) == 1

@@ -18,6 +18,7 @@ MOST_HEAD_BYTES = 32 * 1024
 MOST_HEAD_READS = 1000  # each looks through all that has come
 READ_BYTES = 8 * 1024  # gunicorn's: the last read of a head may hold so much of the body
 HEAD_SECONDS = 10.0
+EMPTY_LINE = b"\r\n"
 TINY_CHUNK_BYTES = 1024
 MOST_TINY_CHUNKS = 10_000
 TINY_CHUNKS_A_TURN = 500
@@ -78,21 +79,29 @@ class DeadlineUnreader(SocketUnreader):  # type: ignore[misc]
 def begin(unreader: Any, seconds: float) -> bytes:
     """Reads the first bytes of a request, within `seconds`; its head then has HEAD_SECONDS.
 
-    Raises StopIteration if none arrive.
+    An empty line in front of it is left out, and does not begin it (RFC 9112, section 2.2). Raises StopIteration if
+    nothing else arrives.
     """
     unreader.ends_at = time.monotonic() + seconds
+    begun = b""
+    while EMPTY_LINE.startswith(begun):
+        block = _first_block(unreader)
+        if not block:
+            raise StopIteration
+        begun += block
+    unreader.ends_at = time.monotonic() + HEAD_SECONDS
+    return begun.removeprefix(EMPTY_LINE)
+
+
+def _first_block(unreader: Any) -> bytes:
     try:
-        begun: bytes = unreader.read()
+        return bytes(unreader.read())
     except TimeoutError:
         if not has_unread(unreader.sock):
             raise StopIteration from None
         # The request arrived as the time ran out: to close now would reset it, and clients do not repeat a POST.
         unreader.ends_at = time.monotonic() + HEAD_SECONDS
-        begun = unreader.read()
-    if not begun:
-        raise StopIteration
-    unreader.ends_at = time.monotonic() + HEAD_SECONDS
-    return begun
+        return bytes(unreader.read())
 
 
 def begin_body(unreader: Any) -> None:

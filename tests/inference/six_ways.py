@@ -151,6 +151,8 @@ def blocks_of(events: MessageEvents) -> Iterator[Json]:
                 delta = event["delta"]
                 if "partial_json" in delta:
                     pieces.append(delta["partial_json"])
+                    # Anthropic's SDKs read what has come so far as JSON, and fail where that is blank.
+                    assert not "".join(pieces).isspace()
                 elif "citation" in delta:
                     block["citations"].append(delta["citation"])
                 else:

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
 
+from simulator.behaviour import ERRORS
 from tests import bills
 from tests.catalogue import model, provider
-from tests.chat import HELLO, Stream, answer
+from tests.chat import HELLO, PATH, Stream, answer
 from tests.conftest import OpenAccount
+from tests.inference.messages.events import PATH as MESSAGES
 from tests.inference.messages.events import Events as MessageEvents
 from tests.inference.shapes import TEXT, shaped
 from tests.inference.six_ways import WAYS, Answer, ask, tool_of
@@ -26,6 +29,9 @@ PAGES = ("https://cited.example/0", "https://cited.example/1")
 QUERY = "use both now"
 CALLED = Answer(calls=(("get_weather", {"query": QUERY}), ("get_time", {"query": QUERY})), finish="tool_calls")
 EMOJI, UNREADABLE = "\U0001f600", "\ufffd"
+
+
+MISSING = ("message-start", "block-start", "block-stop")
 
 
 def called(ending: str) -> Answer:
@@ -48,6 +54,16 @@ TEXTS = {
     "not-finite": SAID,
     "lists": replace(SAID, cited=PAGES),
     "unreadable:1": SAID,
+    "quoted-done": SAID,
+    "data-comments": SAID,
+    "no-blank-lines": SAID,
+    "byte-order-marks": SAID,
+    "byte-order-marks+no-blank-lines+reasoning": THOUGHT,
+    "delta-for-message": SAID,
+    "delta-for-message+reasoning:reasoning_text": THOUGHT,
+    "reasoning+reasoning-parts": THOUGHT,
+    **{f"no-{event}+reasoning": THOUGHT for event in MISSING},
+    "no-message-start+no-block-start+no-block-stop": SAID,
 }
 CALLS = {
     "tools": CALLED,
@@ -63,12 +79,25 @@ CALLS = {
     "tools+message-for-delta": CALLED,
     "tools+blank-data": CALLED,
     **{f"tools+tool-name:{name}": CALLED for name in ("pieces", "late", "growing", "repeated")},
+    "tools+same-call-ids": CALLED,
+    "tools+same-call-ids+whole-calls": CALLED,
+    "tools+arguments-again": CALLED,
+    **{f"tools+arguments-again+index:{index}+no-call-ids": CALLED for index in ("same", "none")},
+    "tools+blank-arguments": replace(CALLED, calls=tuple((name, {}) for name, _ in CALLED.calls)),
+    "tools+unlisted-calls": CALLED,
+    "tools+flat-calls": CALLED,
+    "tools+flat-calls+whole-calls": CALLED,
+    "tools+no-blank-lines+byte-order-marks": CALLED,
+    **{f"tools+no-{event}": CALLED for event in MISSING},
     "tools+surrogates:halves": called(EMOJI),
     "tools+surrogates:lone": called(UNREADABLE),
     "tools+surrogates:bytes": called(UNREADABLE * 4),
 }
-OF_BOTH_DIALECTS = ("blank-data", "index", "surrogates", "unreadable", "tools")
-OF_OPENAI = ("no-call-ids", "whole-calls", "object-arguments", "finish-every", "message-for", "tool-name")
+OF_BOTH_DIALECTS = ("blank-data", "index", "surrogates", "unreadable", "tools", "data-", "byte-", "no-")
+OF_OPENAI = (
+    *("no-call-ids", "whole-calls", "object-arguments", "finish-every", "message-for", "tool-name", "-again"),
+    *("unlisted-calls", "flat-calls"),
+)
 BREAKS = ("unreadable:1:2", "choice-error", "tools+unreadable:2")
 # An answer of the kind that was not asked for is only taken from a connection that has served no other request.
 OTHER_KINDS = {"other-kind+close-delimited": SAID, "tools+other-kind+close-delimited": CALLED}
@@ -89,8 +118,10 @@ CLAUDES_COUNTS = {
     "bad-usage:written+cache-write:10:10": (12, 2, 0, False),
 }
 STOPS = ("stop-in:matched_stop", "stop-in:stop_reason")
-MORE = ("lists:3", "mixed-details", "tools+surrogates:escaped", "usage-shape:zero")
-WORDS = dict.fromkeys((*TEXTS, *CALLS, *BREAKS, *COUNTS, *CLAUDES_COUNTS, *STOPS, *MORE))
+ESCAPED = tuple(f"tools+surrogates:escaped{more}" for more in ("", "+arguments-again", "+index:same+no-call-ids"))
+MORE = ("lists:3", "mixed-details", "usage-shape:zero", *ESCAPED)
+REFUSALS = tuple(f"error-in:{shape}{code}" for shape in ERRORS for code in ("", ":200"))
+WORDS = dict.fromkeys((*TEXTS, *CALLS, *BREAKS, *COUNTS, *CLAUDES_COUNTS, *STOPS, *MORE, *REFUSALS))
 
 
 def slug(words: str) -> str:
@@ -211,18 +242,31 @@ def message_of(customer: Customer, name: str, cap: int) -> Json:
     return message
 
 
+@pytest.mark.parametrize("words", ESCAPED)
 @pytest.mark.parametrize("way", WAYS)
-def test_half_a_character_that_a_model_escaped_stays_readable(customer: Customer, way: str) -> None:
-    got = asked(customer, OPENAI, "tools+surrogates:escaped", way, **tools_of(way))
+def test_half_a_character_that_a_model_escaped_stays_readable(customer: Customer, words: str, way: str) -> None:
+    got = asked(customer, OPENAI, words, way, **tools_of(way))
     queries = [arguments["query"] for _, arguments in got.calls]
     assert [query.encode(errors="replace").decode() for query in queries] in ([f"{QUERY}?"] * 2, [f"{QUERY}\ufffd"] * 2)
+
+
+@pytest.mark.parametrize("shape", ERRORS)
+@pytest.mark.parametrize(("code", "status"), [("", 400), (":200", 503)])
+@pytest.mark.parametrize("dialect", [OPENAI, ANTHROPIC])
+def test_an_error_of_any_shape_is_told(customer: Customer, dialect: str, shape: str, code: str, status: int) -> None:
+    for path, stream in product((PATH, MESSAGES), (False, True)):
+        body = {"model": f"{dialect}/test/{slug(f'error-in:{shape}{code}')}", "messages": HELLO, "max_tokens": 16}
+        reply = customer.http.post(path, json={**body, "stream": stream})
+        assert (path, stream, reply.status_code) == (path, stream, status)
+        assert "it must be at most 2" in reply.json()["error"]["message"]
+    assert bills.untouched(customer)
 
 
 @pytest.mark.parametrize("words", STOPS)
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
 def test_messages_name_the_stop_sequence_that_matched(customer: Customer, words: str, streams: bool) -> None:
     body = {"model": f"{OPENAI}/test/{slug(words)}", "max_tokens": 500, "stop_sequences": ["there"], "stream": streams}
-    reply = customer.http.post("/v1/messages", json={**body, "messages": HELLO})
+    reply = customer.http.post(MESSAGES, json={**body, "messages": HELLO})
     ended = MessageEvents.of(reply).last["delta"] if streams else reply.json()
     assert (ended["stop_reason"], ended["stop_sequence"]) == ("stop_sequence", "there")
 

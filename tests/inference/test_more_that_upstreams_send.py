@@ -81,6 +81,21 @@ STREAMS: dict[str, tuple[bytes, Answer]] = {
         ),
         ONE,
     ),
+    "arguments-said-again-before-a-call-of-the-same-number": (
+        streamed(
+            *(
+                call(None, name, arguments)
+                for tool, said in (("f", '{"p":1}'), ("g", '{"p":2}'))
+                for name, arguments in ((tool, ""), (None, said), (None, said))
+            ),
+            *CALLED,
+        ),
+        Answer(calls=(F, G), finish="tool_calls"),
+    ),
+    "nothing-more-before-a-call-of-the-same-number": (
+        streamed(call(None, "f", '{"p":1}'), call(None, None, ""), call(None, "g", '{"p":2}'), *CALLED),
+        Answer(calls=(F, G), finish="tool_calls"),
+    ),
     "names-and-arguments-null": (
         streamed(
             chunk(
@@ -223,6 +238,10 @@ STREAMS: dict[str, tuple[bytes, Answer]] = {
     "arguments-empty": (
         streamed(call("a", "f", ""), call(None, None, " "), *CALLED),
         Answer(calls=(("f", {}),), call_ids=("a",), finish="tool_calls"),
+    ),
+    "arguments-behind-a-blank": (
+        streamed(call("a", "f", ""), call(None, None, " "), call(None, None, '{"p":1}'), *CALLED),
+        ONE,
     ),
     "text-behind-calls": (
         streamed(call("a", "f", '{"p":1}'), said("a"), call("b", "g", '{"p":2}', index=1), *CALLED),
@@ -373,6 +392,14 @@ OF_MESSAGES: dict[str, tuple[bytes, Answer]] = {
         streamed(*messages(block({**TOOL_BLOCK, "input": ""}, raw_input(r"{\"p\":1}")), stop="tool_use"), done=False),
         ONE,
     ),
+    "messages-input-behind-a-blank": (
+        streamed(*messages(block(TOOL_BLOCK, raw_input(" "), raw_input(r"{\"p\":1}")), stop="tool_use"), done=False),
+        ONE,
+    ),
+    "messages-input-of-a-blank": (
+        streamed(*messages(block(TOOL_BLOCK, raw_input(" ")), stop="tool_use"), done=False),
+        Answer(calls=(("f", {}),), call_ids=("a",), finish="tool_calls"),
+    ),
     "messages-ids-alike": (
         streamed(
             *messages(
@@ -457,6 +484,8 @@ SCRIPTS |= {
     for name, body in ERRORS.items()
     for status in ("200 OK", "400 Bad Request", "500 Internal Server Error")
 }
+STREAMED_ERRORS = {f"streamed-{name}": streamed(ERRORS[name]) for name in ("error-success", "error-errors")}
+SCRIPTS |= STREAMED_ERRORS
 SCRIPTS |= {name: http(status, orjson.dumps(body), JSON) for name, (status, body) in TROUBLES.items()}
 
 
@@ -535,6 +564,14 @@ def test_an_error_of_any_shape_is_told(customer: Customer, name: str, status: st
     error = reply.json()["error"]
     assert reply.status_code == (400 if status.startswith("400") else 503)
     assert TOO_WARM in error["message"]
+    assert bills.untouched(customer)
+
+
+@pytest.mark.parametrize("name", STREAMED_ERRORS)
+def test_an_error_in_a_stream_is_told(customer: Customer, name: str) -> None:
+    reply = customer.http.post(PATH, json=question(f"varies/test/{name}", stream=True))
+    assert reply.status_code == 503
+    assert TOO_WARM in reply.json()["error"]["message"]
     assert bills.untouched(customer)
 
 

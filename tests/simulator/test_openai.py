@@ -106,6 +106,14 @@ def test_several_choices_take_turns(provider: Provider) -> None:
     assert [chunk["choices"][0]["index"] for chunk in chunks] == [0, 1, 0, 1, 0, 1, 0, 1]
 
 
+@pytest.mark.parametrize("n", [129, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_more_choices_than_anybody_sells_are_refused(provider: Provider, path: str, n: int) -> None:
+    with provider.open(path, {**chat_body("echo", "hi"), "prompt": "hi", "n": n}) as response:
+        error = json.loads(response.read())["error"]
+    assert (response.status, error["param"], error["code"]) == (400, "n", "integer_above_max_value")
+
+
 def test_chunks_says_so_many_words(provider: Provider) -> None:
     chunks = frames(provider.chat_stream("chunks:5:0.001", "a b").read().decode())
     assert texts(chunks) == ["a", " b", " a", " b", " a"]

@@ -17,6 +17,7 @@ from ..base import (
     REFUSED_OF_MESSAGES,
     Reply,
     Untold,
+    check_words,
     counted_reply,
     encoded,
     headers_for,
@@ -27,7 +28,7 @@ from ..base import (
     refuse_storage,
     without_parameters,
 )
-from ..errors import ReportedError, report_of
+from ..errors import MalformedReply, ReportedError, report_of
 from .answers import AnthropicDecoder, PassingDecoder, answer_of, usage_of
 from .requests import (
     Block,
@@ -138,6 +139,9 @@ class AnthropicDialect:
         message = parse_object(body)
         if (failure := failure_of({"finish_reason": message.get("stop_reason")})) is not None:
             raise ReportedError(report_of(failure))
+        if not isinstance(message.get("content"), list) and not call.counts:
+            check_words(message)
+            raise MalformedReply("answered without content")
         if call.shape == Shape.MESSAGES:
             return counted_reply(message, message.get("usage"), usage_of)
         usage = message.pop("usage", None)

@@ -29,7 +29,7 @@ from gateway.errors import InvalidRequest
 from ...call import content_of
 from ...words import REASONING_FIELDS, dicts, text_of
 from ..base import Untold
-from .schemas import form_of
+from .schemas import schema_of, simplified
 
 Block = dict[str, Any]
 Content = str | list[Block]
@@ -310,7 +310,7 @@ def check_output(body: Mapping[str, Any]) -> None:
     if effort != "none" and (not isinstance(effort, str) or effort not in EFFORTS):
         names = ", ".join(["none", *EFFORTS])
         raise InvalidRequest.of_field("reasoning_effort", f"must be one of {names}.")
-    form_of(body.get("response_format"), Untold())
+    schema_of(body.get("response_format"))
 
 
 def output_of(body: Mapping[str, Any], kind: str, request: Block) -> Output:
@@ -320,8 +320,8 @@ def output_of(body: Mapping[str, Any], kind: str, request: Block) -> Output:
     config: Block = {}
     output = _thinking_of(body, kind, request, config)
     untold = Untold()
-    if (form := form_of(body.get("response_format"), untold)) is not None:
-        config["format"] = form
+    if (schema := schema_of(body.get("response_format"))) is not None:
+        config["format"] = {"type": "json_schema", "schema": simplified(schema, untold)}
         output.adjusted += ("response_format",) if untold else ()
     own = body.get("output_config")
     if config and (own is None or isinstance(own, dict)):

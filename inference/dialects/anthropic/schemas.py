@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from gateway.errors import InvalidRequest
+from gateway.server.turns import in_turns
 
 from ..base import Untold, encoded
 
@@ -37,8 +38,8 @@ def wants_json(body: Mapping[str, Any]) -> bool:
     return isinstance(form, dict) and form.get("type") == "json_object"
 
 
-def form_of(response_format: Any, untold: Untold) -> Schema | None:
-    """The form of an answer in JSON, its schema simplified; None where any text will do. Raises InvalidRequest."""
+def schema_of(response_format: Any) -> Schema | None:
+    """The client's schema of an answer in JSON; None where any text will do. Raises InvalidRequest."""
     if response_format is None:
         return None
     kind = response_format.get("type") if isinstance(response_format, dict) else None
@@ -53,7 +54,7 @@ def form_of(response_format: Any, untold: Untold) -> Schema | None:
     schema = named.get("schema") if isinstance(named, dict) else None
     if not isinstance(schema, dict):
         raise InvalidRequest.of_field("response_format.json_schema.schema", "must be an object, a JSON Schema.")
-    return {"type": "json_schema", "schema": simplified(schema, untold)}
+    return schema
 
 
 def simplified(schema: Mapping[str, Any], untold: Untold) -> Schema:
@@ -110,11 +111,11 @@ def _within(name: str, value: Any, untold: Untold) -> Any:
     """The schemas that a keyword holds, simplified; None for a keyword that holds none."""
     if isinstance(value, dict):
         if name == "properties" or name in DEFINITIONS:
-            return {key: _simplified(each, untold) for key, each in value.items()}
+            return {key: _simplified(each, untold) for key, each in in_turns(value.items())}
         if name == "items":
             return _simplified(value, untold)
     if isinstance(value, list) and name in ("anyOf", "allOf"):
-        return [_simplified(each, untold) for each in value]
+        return [_simplified(each, untold) for each in in_turns(value)]
     return None
 
 

@@ -262,6 +262,8 @@ class MessageFraming:
         self._argue("".join(call["pieces"]), frames)
 
     def _argue(self, piece: str, frames: list[bytes]) -> None:
+        if not self._arguments:
+            piece = piece.lstrip()  # clients read what has come so far as JSON, and fail where that is blank
         if piece:
             self._arguments.append(piece)
             self._send({"type": "input_json_delta", "partial_json": piece}, frames)

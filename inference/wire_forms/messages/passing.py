@@ -102,7 +102,7 @@ class PassedMessage(PassedStream):
         self._usage: Json = {}  # all that the upstream has said of it
         self._begun: Json | None = None  # the newest block
         self._has_started = self._is_open = False  # the message, and the newest block
-        self._calls_tool = False  # in the newest block, which has not been closed
+        self._calls_tool = self._lacks_input = False  # in the newest block, which has not been closed
         # Blocks are numbered from 0 in the order of their starts: some upstreams number all of them 0, or none.
         self._numbers: dict[str, int] = {}  # of the newest block under each of the upstream's numbers
         self._newest = -1
@@ -127,6 +127,8 @@ class PassedMessage(PassedStream):
                 self._require_block(event, sent)
                 for each in (event, *(delta.more or ())):
                     self._renumber(each)
+            if self._lacks_input and isinstance(delta, Text) and delta.name == "partial_json":
+                self._begin_input(delta)
             return True
         if kind == "content_block_start":
             self._require_start(sent)
@@ -139,12 +141,12 @@ class PassedMessage(PassedStream):
             event["index"] = self._newest
             self._begun = event["content_block"] = _block_of(object_of(event.get("content_block")), self._ids)
             self.say(self._begun.get("name"))
-            self._calls_tool = self._begun.get("type") == "tool_use"
+            self._calls_tool = self._lacks_input = self._begun.get("type") == "tool_use"
         elif kind == "content_block_stop":
             if not self._is_open:
                 return False
             self._renumber(event)
-            self._calls_tool = self._is_open = False
+            self._calls_tool = self._lacks_input = self._is_open = False
             self._same_number = NO_NUMBER
         elif kind == "message_start":
             self._has_started = True
@@ -216,6 +218,15 @@ class PassedMessage(PassedStream):
     def _require_stop(self, sent: list[Delta]) -> None:
         if self._is_open:
             self._send({"type": "content_block_stop", "index": self._number}, sent)
+
+    def _begin_input(self, delta: Text) -> None:
+        """Empties pieces of blanks: clients read what has come so far as JSON, and fail where that is blank."""
+        for each in (delta.chunk, *(delta.more or ())):
+            said = each["delta"]
+            said["partial_json"] = said["partial_json"].lstrip()
+            if said["partial_json"]:
+                self._lacks_input = False
+                return
 
     def _send(self, event: Json, sent: list[Delta]) -> None:
         self.take([Carried(event, NO_CHOICE)], sent)

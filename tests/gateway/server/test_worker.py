@@ -159,6 +159,30 @@ def test_a_request_that_comes_as_the_time_of_a_kept_connection_runs_out_is_read(
             begin(DeadlineUnreader(ours), 0)
 
 
+@pytest.mark.parametrize("read", [BoundedRequest, http_server.Request])
+@pytest.mark.parametrize("first", [[b"\r\n", b""], [b"\r", b"\n", b""], [b"\r\n"]], ids=["alone", "cut", "before"])
+def test_an_empty_line_before_a_request_begins_none(read: Callable[..., Any], first: list[bytes]) -> None:
+    """Some clients send one behind the body of the request before (RFC 9112, section 2.2)."""
+    request = b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+    blocks = iter([*first[:-1], first[-1] + request])
+    ours, theirs = socket.socketpair()
+    with theirs, RecordingSocket(ours.detach(), lambda: theirs.sendall(next(blocks))) as waiting:
+        config = Config()
+        config.set("keepalive", 75)
+        got = read(config, DeadlineUnreader(waiting), ("127.0.0.1", 1), 2)
+        assert (got.method, got.path, list(blocks)) == ("POST", "/v1/models", [])
+        assert all(60 < (wait or 0) <= 75 for wait in waiting.waits)  # nothing of a head has come before
+
+
+def test_a_connection_goes_on_behind_an_empty_line(account: Customer) -> None:
+    request = f"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {account.key}\r\n\r\n".encode()
+    with connect(account.gateway) as raw, raw.makefile("rb") as answers:
+        raw.sendall(request + b"\r\n" + request + b"\r\n")
+        assert [read_response(answers).status_code for _ in range(2)] == [200, 200]
+        raw.shutdown(socket.SHUT_WR)
+        assert answers.read() == b""
+
+
 @pytest.mark.parametrize("sent", [b"", b"POST"])
 def test_a_wait_ends_in_time_but_not_once_its_next_request_has_come(sent: bytes) -> None:
     """It comes after the worker has looked, and before the hub ends the wait."""
