@@ -79,7 +79,7 @@ class Machine:
         self._write(f"{{ {command}\n}} </dev/null\nprintf '\\n%s %s\\n' '{END}' $?\n")
         timer = threading.Timer(MOST_SECONDS, self._shell.kill)
         timer.start()
-        output = []
+        output: list[str] = []
         assert self._shell.stdout is not None
         for line in self._shell.stdout:
             if line.startswith(END):

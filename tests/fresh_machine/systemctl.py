@@ -59,7 +59,7 @@ class Unit:
                 given |= dict(line.split("=", 1) for line in lines if line and line[0] not in "#;")
         return PLAIN | given
 
-    def begin(self, line: str) -> subprocess.Popen:
+    def begin(self, line: str) -> "subprocess.Popen[bytes]":
         """Begins a command as the unit's user, in its folder."""
         user = self.one("User") or "root"
         with Path(f"/var/log/{self.name}.log").open("ab") as log:
