@@ -91,6 +91,10 @@ catalogue-check: venv-run var/secret_key ## Tell what of the shipped catalogue i
 		$(VENV) -m pip download --quiet --disable-pip-version-check --no-deps --dest var/prices litellm; }
 	@$(VENV) manage.py import_prices litellm $(or $(LIST),var/prices/litellm-*.whl) --check
 
+.PHONY: figures
+figures: venv-dev var/secret_key ## Measure the figures of README and docs again, and fail where a document says another, four minutes
+	@$(VENV) -m bench.figures
+
 .PHONY: size
 size: venv-dev var/secret_key ## Print the lines of code by app, and the rooms and modules that a completion runs through
 	@$(VENV) -m bench.size

@@ -2,7 +2,8 @@
 
 Whole answers of an offer with prices and energy figures, as the shipped catalogue has them, go through a gateway with
 its beat and all limits. Full pages, which follow each checkpoint, are left out: they depend on how often there is one.
-Times are of the execution of the statements that come with every request (`pg_stat_statements`), waits included.
+Times are of the execution of the statements that come with every request (`pg_stat_statements`), waits included; CPU is
+that of the sessions' processes, for look-up, settlement and all that comes with them.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import psycopg
 
 from bench.rig import driver
 from bench.rig.plan import Plan
+from bench.rig.process import cpu_seconds
 from bench.rig.report import GOAL_HEAD, NAME_WIDTH, Goal, table
 from bench.rig.servers import FIGURED, running
 from tests import plugin
@@ -30,6 +32,7 @@ WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
 """
 
 
+SESSIONS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 STATEMENTS = """
 SELECT CASE WHEN query LIKE '%%INSERT INTO%%' THEN 'settlement' ELSE left(ltrim(query), 48) END,
     1000 * mean_exec_time, 1000 * min_exec_time
@@ -48,7 +51,10 @@ def measure(databases: MigratedDatabases, requests: int, accounts: int = 16) -> 
             if preloaded:
                 connection.execute("CREATE EXTENSION pg_stat_statements")
             (before, log), records = _sizes(connection), _records(connection)
+            sessions = [pid for (pid,) in connection.execute(SESSIONS)]
+            cpu = cpu_seconds(sessions)
             driver.run(gateway, body, connections=CONNECTIONS, count=requests)
+            cpu = cpu_seconds(sessions) - cpu
             (after, logged), count = _sizes(connection), _records(connection) - records
             statements = connection.execute(STATEMENTS, [count // 2]).fetchall() if preloaded else []
     grown = {
@@ -57,9 +63,12 @@ def measure(databases: MigratedDatabases, requests: int, accounts: int = 16) -> 
     for name, (heap, indexes) in sorted(grown.items(), key=lambda item: -sum(item[1])):
         if heap + indexes >= LEAST:
             yield f"{name:<{NAME_WIDTH}}{heap:12,.0f}{indexes:12,.0f}"
+    heap, indexes = (sum(bytes_) for bytes_ in zip(*grown.values(), strict=True))
+    yield f"{'together':<{NAME_WIDTH}}{heap:12,.0f}{indexes:12,.0f}"
     yield f"\n{'us of execution':<{NAME_WIDTH}}{'mean':>12}{'least':>12}"
     for name, mean, least in statements:
         yield f"{' '.join(name.split()):<{NAME_WIDTH}}{mean:12,.0f}{least:12,.0f}"
+    yield f"\n{'us of CPU of the sessions, a request':<{NAME_WIDTH}}{cpu / count * 1e6:12,.0f}"
     yield Goal("bytes of tables and indexes a request", sum(map(sum, grown.values())), MOST_STORED)
     yield Goal("bytes of write-ahead log a request", (logged - log) / count, MOST_LOGGED)
 
@@ -79,7 +88,7 @@ def _records(connection: psycopg.Connection) -> int:
 def main(arguments: list[str]) -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(prog="python -m bench.storage", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--requests", type=int, default=5000)
+    parser.add_argument("--requests", type=int, default=20_000)
     requests = parser.parse_args(arguments).requests
     plugin.prepare("sqlite")  # a clean environment and a scratch folder; the database is not SQLite
     postgres = PrivatePostgres(wal_level="replica", **MEASURING)

@@ -57,7 +57,11 @@ class TablePlan(Generic[Row]):
             self.counts.created += 1
             self.changes.append(f"create {self.name} {label}")
         else:
-            differing = [name for name, value in columns.items() if getattr(row, name) != value]
+            differing = [
+                _described(name, getattr(row, name), value)
+                for name, value in columns.items()
+                if getattr(row, name) != value
+            ]
             if not differing:
                 self.counts.unchanged += 1
                 return row
@@ -87,6 +91,14 @@ class TablePlan(Generic[Row]):
                 unique_fields=self.unique,
                 update_fields=[name for name in names if name not in (*self.unique, *NOT_SEEDED)],
             )
+
+
+def _described(name: str, before: Any, after: Any) -> str:
+    """Names a column that changes, and where it holds a figure, the figure before and after."""
+    if not isinstance(before, Decimal) and not isinstance(after, Decimal):
+        return name
+    shown = (f"{value.normalize():f}" if isinstance(value, Decimal) else "none" for value in (before, after))
+    return f"{name}: {' -> '.join(shown)}"
 
 
 class Plan:

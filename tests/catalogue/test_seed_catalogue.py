@@ -410,7 +410,7 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(seed: Seed, llama: E
     assert lines[:4] == [
         "dry run: nothing is written",
         "would create models acme/meta/new",
-        "would update regions acme/meta/llama/global (prompt_per_1m_tokens)",
+        "would update regions acme/meta/llama/global (prompt_per_1m_tokens: 0.6 -> 0.7)",
         "would create regions acme/meta/new/global",
     ]
     assert lines[-1] == "created 2, updated 1, unchanged 2, removed 0"
