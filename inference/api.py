@@ -50,7 +50,10 @@ from .failures import GENERATION_HEADER
 from .serving import complete, count, stream
 from .stream import BilledStream
 from .wire_forms import WIRE_FORMS
-from .wire_forms.base import WireForm, named_as_sent
+from .wire_forms.base import (
+    WireForm,
+    named_as_sent,
+)
 
 Environ = dict[str, Any]
 Endpoint = Callable[[Environ], PlainResponse]

@@ -198,7 +198,7 @@ class OpenAIDecoder(StreamDecoder):
                 index, value, size = choice["index"], delta[name], len(choice)
                 is_bare = size == 3 or (size == 4 and choice.get("logprobs", 0) is None)
                 is_plain = choice["finish_reason"] is None and type(index) is int and 0 <= index < most
-                is_plain = is_plain and not halves.held
+                is_plain = is_plain and not halves.held and not self._only
                 is_plain = is_plain and (is_bare or not ("usage" in choice or "error" in choice))
             except (orjson.JSONDecodeError, LookupError, TypeError, ValueError):
                 is_plain = False

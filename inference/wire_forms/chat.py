@@ -23,7 +23,16 @@ from gateway.edge.serializers import (
 )
 
 from ..call import Call, Shape, refuses
-from .base import NO_FILES, Endpoint, SamplingRequest, WireForm, pass_through, sampling_call
+from .base import (
+    NO_FILES,
+    Endpoint,
+    WireForm,
+)
+from .sampling import (
+    SamplingRequest,
+    pass_through,
+    sampling_call,
+)
 
 ROLES = frozenset({"system", "user", "assistant", "function", "tool", "developer"})
 SPEAKERS = ("user", "assistant", "system", "developer")

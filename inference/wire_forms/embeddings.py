@@ -19,7 +19,14 @@ from gateway.edge.serializers import (
 
 from ..call import Call, Shape
 from ..dialects.errors import MalformedReply, UnreadableEmbedding
-from .base import Endpoint, ModelField, WireForm, pass_through
+from .base import (
+    Endpoint,
+    WireForm,
+)
+from .sampling import (
+    ModelField,
+    pass_through,
+)
 
 NUMBERS = frozenset({int, float})
 # The bounds of the largest number in a vector of 32-bit floats. Bytes of another encoding (8-bit numbers, bits) that

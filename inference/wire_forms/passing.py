@@ -15,7 +15,10 @@ from gateway.errors import ApiError
 from ..chunks import Normaliser
 from ..deltas import Delta, Finish, Note, Text
 from ..dialects.errors import MalformedReply
-from .base import Report, without_line_ends
+from .framing import (
+    Report,
+    without_line_ends,
+)
 
 Json = dict[str, Any]
 

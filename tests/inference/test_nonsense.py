@@ -25,7 +25,7 @@ from inference.chunks import ChatNormaliser
 from inference.dialects import DIALECTS
 from inference.dialects.openai import OpenAIDecoder
 from inference.modality import ADAPTERS, ShapeAdapter
-from inference.reader import SseParser
+from inference.sse import SseParser
 from inference.wire_forms.base import WireForm
 from inference.wire_forms.chat import ChatForm
 from inference.wire_forms.completions import CompletionForm

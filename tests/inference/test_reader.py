@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from catalogue.pricing import ContradictoryUsage
 from gateway.fastpath.faults import UpstreamFault
 from inference.dialects import DIALECTS
-from inference.reader import SseParser
+from inference.sse import SseParser
 from tests.examples import examples
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.playback import Played, play

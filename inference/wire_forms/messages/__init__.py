@@ -40,8 +40,18 @@ from ...call import Call, Shape
 from ...dialects import DIALECTS
 from ...dialects.base import REFUSED_OF_MESSAGES, refuse_fields
 from ...dialects.errors import CONTEXT_OVERFLOW
-from ..base import NO_FILES, Endpoint, Framing, ModelField, Report, WireForm, without_effort
+from ..base import (
+    NO_FILES,
+    Endpoint,
+    WireForm,
+    without_effort,
+)
 from ..envelopes import for_route
+from ..framing import (
+    Framing,
+    Report,
+)
+from ..sampling import ModelField
 from .answers import MessageFraming, message_of
 from .passing import (
     PassedMessage,

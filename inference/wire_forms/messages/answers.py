@@ -16,8 +16,11 @@ from ...dialects import odd_json
 from ...dialects.base import require_writable
 from ...dialects.errors import MalformedReply
 from ...words import REASONING_FIELDS, dicts, object_of
-from ..base import Report, framed
 from ..envelopes import Signatures, signed_id
+from ..framing import (
+    Report,
+    framed,
+)
 
 Json = dict[str, Any]
 

@@ -19,8 +19,12 @@ from gateway.errors import InvalidRequest
 
 from ...dialects.base import Untold, encoded
 from ...words import without
-from ..base import effort_of, note_within, results_in_text
+from ..base import (
+    note_within,
+    results_in_text,
+)
 from ..envelopes import ENVELOPES, opened, parts_of_id
+from ..sampling import effort_of
 
 BILLING_LINE = "x-anthropic-billing-header:"
 TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}

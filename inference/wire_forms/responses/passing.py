@@ -12,7 +12,10 @@ from gateway.errors import ApiError
 
 from ...deltas import Delta, Finish, Text
 from ...words import dicts, field_bytes, object_of
-from ..base import DONE, Report
+from ..framing import (
+    DONE,
+    Report,
+)
 from ..passing import PassedStream, require_objects
 from .answers import FAILED, fault_of, with_bill
 from .output import INCOMPLETE

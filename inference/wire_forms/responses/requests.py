@@ -28,7 +28,11 @@ from gateway.errors import InvalidRequest
 
 from ...call import Call, Shape
 from ...dialects.base import Untold, encoded
-from ..base import ModelField, effort_of, note_within
+from ..base import note_within
+from ..sampling import (
+    ModelField,
+    effort_of,
+)
 from .conversation import KEPT_NOWHERE, conversation_of
 from .tools import Tool, choice_of, tools_of
 

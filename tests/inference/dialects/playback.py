@@ -12,7 +12,7 @@ from catalogue.pricing import Usage
 from inference.chunks import ChatNormaliser, Normaliser
 from inference.deltas import Delta, Unreadable
 from inference.dialects.base import Dialect, StreamDecoder
-from inference.reader import SseParser
+from inference.sse import SseParser
 from tests.inference.dialects.routes import call
 
 Chunk = dict[str, Any]

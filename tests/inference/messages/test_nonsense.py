@@ -9,7 +9,7 @@ import pytest
 from inference.call import Call, Shape
 from inference.deltas import NO_CHOICE, Carried
 from inference.dialects import DIALECTS
-from inference.reader import SseParser
+from inference.sse import SseParser
 from inference.wire_forms.messages import PASSED, MessagesForm
 from inference.wire_forms.messages.answers import input_of
 from inference.wire_forms.messages.passing import WholeMessage
