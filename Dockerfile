@@ -21,6 +21,7 @@ COPY demo demo
 COPY docs docs
 COPY gateway gateway
 COPY inference inference
+COPY operations operations
 COPY reference reference
 COPY simulator simulator
 COPY static static

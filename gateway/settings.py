@@ -174,6 +174,7 @@ INSTALLED_APPS = [
     "aliases",
     "inference",
     "dashboard",
+    "operations",
     "reference",
     "simulator",
     "demo",

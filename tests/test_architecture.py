@@ -20,6 +20,7 @@ PACKAGES = (
     "aliases",
     "inference",
     "dashboard",
+    "operations",
     "reference",
     "simulator",
     "demo",

@@ -16,8 +16,8 @@ from responses import matchers
 
 from catalogue.loader import release
 from catalogue.routing import snapshot
-from inference.management.commands import doctor
-from inference.management.commands.doctor import CheckFailed, Doubtful, _provider
+from operations.management.commands import doctor
+from operations.management.commands.doctor import CheckFailed, Doubtful, _provider
 from tests.conftest import PROVIDER_KEYS
 from tests.routes import offer_of, route, upstream
 from tests.routes import snapshot as snapshot_of
