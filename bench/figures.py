@@ -83,7 +83,7 @@ ARITHMETIC = {
     "and each month": r"for streams, and ([\d.]+) more each month",
 }
 FIGURES = (
-    Figure("README.md", "providers", r"product knows (\d+) providers", "bench.shipped", r"^providers (.*)"),
+    Figure("README.md", "providers", r"product has (\d+) providers", "bench.shipped", r"^providers (.*)"),
     *(Figure("docs/catalogue.md", name, says, "bench.shipped", rf"^{name} (.*)$") for name, says in CATALOGUE.items()),
     Figure(
         "docs/scaling.md",
