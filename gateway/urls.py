@@ -23,7 +23,7 @@ urlpatterns = [
     path("", include("reference.urls")),
     *(path(probe, live) for probe in LIVE_PATHS),
     path(READY_PATH, ready),
-    path("docs", include("reference.page_urls")),
+    path("", include("reference.page_urls")),
     path("", include("dashboard.urls")),  # before the admin: two of its addresses are answered there
     path("admin/", admin.site.urls),
 ]

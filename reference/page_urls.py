@@ -1,4 +1,4 @@
-"""The pages on the API, below `/docs`."""
+"""The pages on the API, below `/docs`, and their list for language models."""
 
 from django.urls import path
 from django.views.generic import RedirectView
@@ -6,7 +6,9 @@ from django.views.generic import RedirectView
 from . import pages
 
 urlpatterns = [
-    path("", RedirectView.as_view(pattern_name="docs-page"), {"name": pages.GUIDE}, name="docs"),
-    path("/reference", pages.reference, name="docs-reference"),
-    path("/<path:name>", pages.page, name="docs-page"),
+    path("docs", RedirectView.as_view(pattern_name="docs-page"), {"name": pages.GUIDE}, name="docs"),
+    path("docs/reference", pages.reference, name="docs-reference"),
+    path("docs/<path:name>.md", pages.markdown, name="docs-markdown"),
+    path("docs/<path:name>", pages.page, name="docs-page"),
+    path("llms.txt", pages.llms, name="llms"),
 ]

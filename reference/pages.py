@@ -1,4 +1,4 @@
-"""`/docs`: the guide, the documents beside it, and the reference drawn from the API's description."""
+"""`/docs`: the documents as pages and as Markdown, and the reference drawn from the API's description."""
 
 import json
 import re
@@ -10,14 +10,15 @@ import mistune
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_safe
 
 from .openapi import document, followed
 
 DOCUMENTS = settings.RESOURCES_DIR / "docs"
-GUIDE, REFERENCE = "guide", "reference"
-# The documents that clients read first, in this order.
+GUIDE, REFERENCE, INDEX = "guide", "reference", "index"
+# The documents that clients read first, in this order; the last lists all of them.
 CONTENTS = {
     GUIDE: "Guide",
     "api": "HTTP API",
@@ -25,6 +26,7 @@ CONTENTS = {
     "energy": "Energy and carbon",
     "catalogue": "Catalogue",
     "statements": "Statements",
+    INDEX: "All documents",
 }
 
 _BOUNDS = {"minimum": "at least", "maximum": "at most", "default": "else"}
@@ -32,11 +34,23 @@ _BOUNDS = {"minimum": "at least", "maximum": "at most", "default": "else"}
 
 @require_safe
 def page(request: HttpRequest, name: str) -> HttpResponse:
-    """One document, by its name without `.md`."""
-    path = _paths().get(name)
-    if path is None:
-        raise Http404
-    return _shown(request, "reference/document.html", name, {"text": _html(path)})
+    """Shows one document, by its name without `.md`."""
+    return _shown(request, "reference/document.html", name, {"text": _html(_path_of(name))})
+
+
+@require_safe
+def markdown(_request: HttpRequest, name: str) -> HttpResponse:
+    """Returns one document as it is written."""
+    return HttpResponse(_path_of(name).read_text(encoding="utf-8"), content_type="text/markdown; charset=utf-8")
+
+
+@require_safe
+def llms(request: HttpRequest) -> HttpResponse:
+    """Lists the documents with their addresses as Markdown, as https://llmstxt.org proposes."""
+    _title, summary, *sections = _path_of(INDEX).read_text(encoding="utf-8").split("\n\n")
+    text = "\n\n".join(["# Inference Gateway", f"> {summary}", *sections])
+    folder = request.build_absolute_uri(reverse("docs-markdown", args=[INDEX])).removesuffix(f"{INDEX}.md")
+    return HttpResponse(text.replace("](", f"]({folder}"), content_type="text/plain; charset=utf-8")
 
 
 @require_safe
@@ -133,6 +147,13 @@ def _kind(schema: dict[str, Any]) -> str:
     kinds = schema.get("type", "any")
     listed = [kinds] if isinstance(kinds, str) else kinds
     return " or ".join(f"array of {_kind(schema['items'])}" if kind == "array" else kind for kind in listed)
+
+
+def _path_of(name: str) -> Path:
+    path = _paths().get(name)
+    if path is None:
+        raise Http404
+    return path
 
 
 @cache

@@ -19,7 +19,9 @@ def client() -> Client:
     return Client()
 
 
-@pytest.mark.parametrize("name", ["guide", "api", "reference", "energy", "catalogue", "statements", "operations"])
+@pytest.mark.parametrize(
+    "name", ["guide", "api", "reference", "energy", "catalogue", "statements", "operations", "index"]
+)
 def test_a_document_is_a_page(client: Client, name: str) -> None:
     response = client.get(f"/docs/{name}")
     assert response.status_code == 200
@@ -64,6 +66,24 @@ def test_docs_begins_with_the_guide_and_knows_no_other_file(client: Client) -> N
     for path in ("nothing", "../README", "%2e%2e/README", "images/usage-light"):
         assert client.get(f"/docs/{path}").status_code == 404
     assert client.post("/docs/guide").status_code in (403, 405)
+
+
+def test_a_document_is_served_as_markdown(client: Client) -> None:
+    response = client.get("/docs/api.md")
+    assert response["Content-Type"] == "text/markdown; charset=utf-8"
+    assert response.content == (ROOT / "docs" / "api.md").read_bytes()
+    assert client.get("/docs/nothing.md").status_code == 404
+
+
+def test_every_document_is_listed_for_readers_and_for_language_models(client: Client) -> None:
+    response = client.get("/llms.txt")
+    assert response["Content-Type"] == "text/plain; charset=utf-8"
+    text = response.content.decode()
+    assert text.startswith("# Inference Gateway\n\n> One OpenAI-compatible API")
+    addresses = re.findall(r"\]\(http://testserver(/docs/[^)]+)\): ", text)
+    assert {client.get(address).status_code for address in addresses} == {200}
+    listed = {address.removeprefix("/docs/") for address in addresses if "/decisions/" not in address}
+    assert listed == {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
 
 
 def test_the_reference_has_every_endpoint_and_object(client: Client) -> None:
