@@ -26,6 +26,20 @@ ELSEWHERE = re.compile(
 SUFFIXES = frozenset({".css", ".html", ".js", ".md", ".mjs", ".py", ".toml", ".yaml"})
 # The files in `data` name documents of other repositories.
 NOT_OURS = frozenset({".git", ".venv", "var", "vendor", "node_modules", "staticfiles", "data"})
+SPAN = re.compile(r"`([^`\n]+)`")
+FILE = re.compile(r"[\w.-]+(?:/[\w.-]+)*\.(?:html|js|md|mjs|py|toml|yaml)")
+MEMBER = re.compile(r"([A-Z]\w+)\.(\w+)(?:\(\))?")
+# Files that readers write themselves, and files of other projects.
+OF_OTHERS = frozenset(
+    {
+        "compose.override.yaml",
+        "ecologits/impacts/llm.py",
+        "http/message.py",
+        "http/wsgi.py",
+        "my-providers.yaml",
+        "results/full/SCORECARD.md",
+    }
+)
 NAMED = re.compile(r"`([\w-]+)")
 
 
@@ -36,6 +50,10 @@ def _texts() -> dict[Path, str]:
     texts = (path for path in paths if path.suffix in SUFFIXES and path.is_file() and path != Path(__file__))
     ours = (path for path in texts if NOT_OURS.isdisjoint(path.relative_to(ROOT).parts))
     return {path: path.read_text(encoding="utf-8") for path in ours}
+
+
+def _documents() -> list[Path]:
+    return [path for path in _texts() if path.suffix == ".md" and path.name != "CHANGELOG.md"]
 
 
 @cache
@@ -91,6 +109,24 @@ def test_links_of_documents_lead_somewhere() -> None:
 
 def test_nothing_points_to_what_is_not_here() -> None:
     assert list(_lines(ELSEWHERE)) == []
+
+
+def test_files_and_members_that_documents_name_exist() -> None:
+    data = (ROOT / "catalogue" / "data").rglob("*.yaml")
+    files = [path.relative_to(ROOT).as_posix() for path in (*_texts(), *data)]
+    code = "\n".join(text for path, text in _texts().items() if path.suffix == ".py")
+    classes = set(re.findall(r"^\s*class (\w+)", code, re.MULTILINE))
+    lost = []
+    for document in _documents():
+        for span in SPAN.findall(CODE.sub("", _texts()[document])):
+            of_class = MEMBER.fullmatch(span)
+            is_file = FILE.fullmatch(span) is not None and span not in OF_OTHERS
+            is_here = (ROOT / span).exists() or any(f"/{name}".endswith(f"/{span}") for name in files)
+            if (is_file and not is_here) or (
+                of_class and of_class[1] in classes and not re.search(rf"\b{of_class[2]}\b", code)
+            ):
+                lost.append(f"{document.relative_to(ROOT)}: {span}")
+    assert lost == []
 
 
 def test_the_api_lists_every_error_code() -> None:
