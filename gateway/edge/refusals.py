@@ -152,7 +152,7 @@ class Overload:
 
 overload = Overload()
 READINGS = [
-    Reading("gateway_waiting_requests", "Requests that wait for their key to be looked up.", lambda: {"": db.waiting()}),
+    Reading("gateway_waiting_requests", "Requests that wait to have their key looked up.", lambda: {"": db.waiting()}),
     Reading(
         "gateway_shed_requests",
         "Requests that were refused because too many waited.",

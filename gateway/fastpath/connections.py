@@ -31,19 +31,19 @@ from .faults import BrokenAnswer
 BLOCK_BYTES = 64 * 1024
 MOST_FRAMING_BYTES = 64 * 1024  # received in a row without a byte of the body: heads, chunk sizes, trailers
 MOST_INTERIM = 16  # responses such as 100 Continue before the answer itself
-MOST_IDLE = min(1000, open_files.fifths(1))  # connections kept, of all origins together
-MOST_IDLE_OF_ORIGIN = MOST_IDLE // 2  # of all its accounts: one origin does not push out all others
-MOST_IDLE_SECONDS = 60.0  # an upstream closes sooner or later; what it closes while we write is a failed request
-# HTTP/1.1 cannot tell an answer that comes once too often, and late, from the answer to the next request: so a
-# connection serves one account, and not for long (docs/security.md#upstreams).
-MOST_USES, MOST_SECONDS = 100, 300.0  # of a connection, from its opening: what is wrong with it has an end
-TIMED_OUT = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # what some servers say before they close an idle connection
-UNASKED_SECONDS = 300.0  # for which no connection of an origin is kept that has sent what nobody had asked for
-MOST_HEADS = 1000  # kept, of routes that are used
-ONE_SEND_BYTES = 64 * 1024  # a body up to this size leaves in one piece with its head
+MOST_IDLE = min(1000, open_files.fifths(1))  # idle connections to all origins together
+MOST_IDLE_OF_ORIGIN = MOST_IDLE // 2  # for all accounts, so that one origin does not push out all others
+MOST_IDLE_SECONDS = 60.0  # upstreams close idle connections; if one does while we send, the request fails
+# In HTTP/1.1 a late, surplus answer looks like the answer to the next request. So a connection serves one account, and
+# not for long (docs/security.md#upstreams).
+MOST_USES, MOST_SECONDS = 100, 300.0  # of a connection in its life
+TIMED_OUT = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # some servers send this before they close an idle connection
+UNASKED_SECONDS = 300.0  # keep no connections of an origin this long after it sent bytes without a request
+MOST_HEADS = 1000  # in the cache of `head_of`
+ONE_SEND_BYTES = 64 * 1024  # a body up to this size is sent together with its head
 
-# The kernel's own, as they were before gevent replaced them: a send or a receive is one system call and nothing else.
-# The waiting is done by watchers of the hub.
+# The originals that gevent replaced: a send or a receive is one system call and nothing else. The hub's watchers do
+# the waiting.
 _PlainSocket: type[socket.socket] = get_original("socket", "socket")
 _poll = get_original("select", "poll")
 logger = logging.getLogger(__name__)

@@ -170,7 +170,7 @@ class _Places(BoundedSemaphore):  # type: ignore[misc]  # gevent ships no types
 
 
 class Sessions:
-    """Lends the sessions of one database, each to one greenlet at a time. Cuts one that is busy for `patience` seconds."""
+    """Lends a database's sessions, each to one greenlet at a time. Cuts one that is busy for `patience` seconds."""
 
     def __init__(self, database: str, *, size: int, patience: float) -> None:
         self._database, self._patience = database, patience
