@@ -25,12 +25,12 @@ from .models import Alias, AliasEvent
 REASON_GONE = "forgotten"
 
 
-class StillKept(ValueError):
+class RecordsStillKept(ValueError):
     """The account is not closed, or its records must still be kept."""
 
 
 def forget(account: Account) -> None:
-    """Removes all names and people of an account. Raises StillKept."""
+    """Removes all names and people of an account. Raises RecordsStillKept."""
     with transaction.atomic():
         account = locked(account.pk)
         _require_to_be_over(account)
@@ -48,7 +48,7 @@ def forget(account: Account) -> None:
 
 def _require_to_be_over(account: Account) -> None:
     if account.closed_at is None:
-        raise StillKept(f"{account.name} is not closed: run close_account first.")
+        raise RecordsStillKept(f"{account.name} is not closed: run close_account first.")
     last = _last_booked(account)
     if last is None:
         return
@@ -56,7 +56,7 @@ def _require_to_be_over(account: Account) -> None:
     last = last.astimezone(UTC)
     end = last.year + settings.RECORD_YEARS
     if timezone.now().astimezone(UTC).year <= end:
-        raise StillKept(
+        raise RecordsStillKept(
             f"{account.name} has records of {last:%Y-%m-%d}, which are kept until the end of {end} (RECORD_YEARS)."
         )
 

@@ -24,6 +24,6 @@ class Command(OperatorCommand):
         with self.committed_once_printed():
             try:
                 forgetting.forget(account)
-            except forgetting.StillKept as error:
+            except forgetting.RecordsStillKept as error:
                 raise CommandError(str(error)) from None
             self.stdout.write(f"The account {account.pk} has been forgotten: its ledger and records stay.")
