@@ -111,7 +111,7 @@ def _read(account_id: uuid.UUID, name: str) -> tuple[uuid.UUID, str, str, str] |
 
 
 def ids_of(named: Collection[Named]) -> dict[Named, uuid.UUID]:
-    """Returns the ids of those of the given aliases that exist."""
+    """Returns the ids of the given aliases; leaves out aliases that do not exist."""
     accounts, names = {each.account_id for each in named}, {each.name for each in named}
     found = Alias.objects.filter(account_id__in=accounts, name__in=names)
     return {Named(account, name): alias for account, name, alias in found.values_list("account_id", "name", "id")}
@@ -140,6 +140,7 @@ def _pinned(snapshot: Snapshot, wanted: ExplicitId, now: datetime) -> Route:
 
 
 def _chosen(snapshot: Snapshot, auto: AutoId, purpose: Purpose, now: datetime) -> Resolution:
+    # 1. Find the routes that can take the request.
     today = now.date()
     offered = [route for offer in selection.offers_of(snapshot, auto) for route in offer.routes.values()]
     try:
@@ -153,17 +154,19 @@ def _chosen(snapshot: Snapshot, auto: AutoId, purpose: Purpose, now: datetime) -
     ranked = _ranked(able or routes, snapshot)
     if not able:
         raise refused[ranked.routes[0].region_id]
-    behind: tuple[Route, ...] = ()
+    # 2. Prefer providers that are up, unless one that is down may be probed.
+    skipped: tuple[Route, ...] = ()
     down = [route for route in ranked.routes if health.is_passed_by(route.upstream)]
     if down and len(down) < len(able):
         up = [route for route in able if not health.is_passed_by(route.upstream)]
-        ranked, behind = _ranked(up, snapshot), tuple(down)
+        ranked, skipped = _ranked(up, snapshot), tuple(down)
         probe = _probed(up, down, snapshot) if purpose.may_probe else None
         if probe is not None:
-            behind = tuple(route for route in down if route.upstream is not probe.routes[0].upstream)
+            skipped = tuple(route for route in down if route.upstream is not probe.routes[0].upstream)
             ranked = probe
-        for route in behind:
+        for route in skipped:
             health.note_passed_by(route.upstream.slug)
+    # 3. Share requests among equal routes.
     ordered = ranked.routes
     if ranked.tied > 1:
         conversation = purpose.conversation()
@@ -174,8 +177,8 @@ def _chosen(snapshot: Snapshot, auto: AutoId, purpose: Purpose, now: datetime) -
         routing_mode="auto",
         routing_reason=ranked.reason,
         requested_auto=str(auto),
-        others=(*others, *behind),  # failover tries the skipped ones last
-        skipped=tuple(dict.fromkeys(route.upstream.slug for route in behind)),
+        others=(*others, *skipped),  # failover tries the skipped ones last
+        skipped=tuple(dict.fromkeys(route.upstream.slug for route in skipped)),
     )
 
 

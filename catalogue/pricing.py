@@ -36,7 +36,7 @@ METHODOLOGY_OF_MEASURED = (
     "`global`."
 )
 MODELLED, MEASURED = "modelled", "measured"
-MOST_MEASURED_WH_PER_TOKEN = 1  # larger measurements are ignored: no model takes as much
+MOST_MEASURED_WH_PER_TOKEN = 1  # larger measurements are ignored as impossible
 ENERGY_PLACES = 15
 PUE_PLACES = 4
 FOOTPRINT_PLACES = MONEY_PLACES  # Wh and grams are stored with as many digits as money

@@ -352,7 +352,7 @@ class ReplicaGivesUp(ServiceUnavailable):
 
 
 class WorkerBusy(ServiceUnavailable):
-    """503: the worker already does as much of one kind of work as it may."""
+    """503: the worker is already busy with all the work of one kind that it accepts."""
 
     param = None
 

@@ -154,6 +154,7 @@ def _list(value: Any) -> list[Any]:
 
 def _entsoe(content: bytes) -> Iterator[Slot]:
     # A75 is generation per type. The intensity is the mean of the types' figures, weighted by production.
+    # 1. Parse the document.
     text = content.decode("utf-8")
     if "<!" in re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL):
         raise BadAnswer("a document type, which is not allowed")
@@ -162,6 +163,7 @@ def _entsoe(content: bytes) -> Iterator[Slot]:
         return  # nothing is published for this time
     if _name(root) != "GL_MarketDocument":
         raise BadAnswer("not a document about generation")
+    # 2. Collect the production by type and quarter of an hour.
     produced: dict[str, dict[datetime, float]] = defaultdict(dict)
     for series in _children(root, "TimeSeries"):
         if next(_children(series, "outBiddingZone_Domain.mRID"), None) is not None:
@@ -169,6 +171,7 @@ def _entsoe(content: bytes) -> Iterator[Slot]:
         kind = _text(_only(series, "MktPSRType"), "psrType")
         for period in _children(series, "Period"):
             produced[kind].update(_points(period, repeats=_text(series, "curveType") == "A03"))
+    # 3. Compute the mean for each quarter that all types state.
     complete = set.intersection(*map(set, produced.values())) if produced else set()
     for start in complete:
         known = [(megawatts[start], LIFECYCLE[kind]) for kind, megawatts in produced.items() if kind in LIFECYCLE]

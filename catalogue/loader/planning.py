@@ -169,11 +169,13 @@ class Plan:
         return {"EUR": Decimal(1)} | {row.currency: row.units_per_eur for row in rows if row.units_per_eur}
 
     def _plan_offers(self, catalogue: Catalogue, *, prune: bool) -> None:
+        # 1. Read what is stored.
         providers = {row.slug: row for row in Provider.objects.all()}
         models = {f"{row.provider.slug}/{row.canonical_id}": row for row in Model.objects.select_related("provider")}
         regions: dict[int, dict[str, Region]] = {}
         for region in Region.objects.all():
             regions.setdefault(region.model_id, {})[region.locode] = region
+        # 2. Remove what no file names.
         if prune:
             for key, model in models.items():
                 if key not in catalogue["models"]:
@@ -182,6 +184,7 @@ class Plan:
             for slug, provider in providers.items():
                 if slug not in catalogue["providers"]:
                     self.providers.remove(slug, provider)
+        # 3. Create and update what the files name: providers first, since models refer to them.
         for slug, entry in catalogue["providers"].items():
             providers[slug] = self.providers.take(slug, providers.get(slug), {"slug": slug}, entry.columns)
         for key, entry in catalogue["models"].items():

@@ -94,6 +94,6 @@ def _pieces(text: str) -> set[str]:
 
 
 def _likeness(asked: str, id_: str) -> float:
-    """Returns a similarity from 0 to 1: the mean of that of the whole ids and that of the models' names."""
+    """Returns a similarity from 0 to 1, the mean over the whole ids and the models' own names."""
     name_asked, name = asked.rpartition("/")[2], id_.rpartition("/")[2]
     return (SequenceMatcher(None, asked, id_).ratio() + SequenceMatcher(None, name_asked, name).ratio()) / 2

@@ -77,23 +77,27 @@ def offers_of(snapshot: Snapshot, wanted: AutoId) -> Sequence[Offer]:
 
 def eligible(snapshot: Snapshot, wanted: AutoId, allowed: Eligibility) -> Sequence[Route]:
     """Returns the routes that can take the request. Raises the error of the first rule that leaves no route."""
+    # 1. The model must be offered, and not disabled.
     offers = offers_of(snapshot, wanted)
     if not offers:
         raise NotFound(
             f"No provider offers {shown(str(wanted))!r}. {nearest.suggestion(snapshot, str(wanted))}", param="model"
         )
     offers = _some([o for o in offers if not o.is_disabled(allowed.today)], ModelNotFound(f"{wanted} is disabled."))
+    # 2. It must fit the endpoint.
     fitting = [offer for offer in offers if offer.modality in allowed.modalities]
     wrong = InvalidRequest(f"{wanted} has no model that can serve {allowed.endpoint}.", param="model")
     served = [offer for offer in _some(fitting, wrong) if offer.state == "served"]
+    # 3. It must be available, with some quota left.
     switched_on = [route for offer in served for route in offer.routes.values() if route.is_served]
     left = [route for route in switched_on if route.region_id not in allowed.held]
     stated = dict.fromkeys(o.unavailable_reason for o in fitting if o.state == "unavailable" and o.unavailable_reason)
     reasons = f": {' '.join(stated)}" if stated else "."
     _some(left, ModelUnavailable(f"Every route of {str(wanted)!r} is unavailable for now{reasons}"))
+    # 4. Its provider must be configured, and its price known.
     configured = [route for route in left if route.upstream.configured]
-    nobody = ProviderNotConfigured(f"No provider of {str(wanted)!r} is configured on this gateway.")
-    priced = [route for route in _some(configured, nobody) if cost_in_eur(snapshot.units_per_eur, route) is not None]
+    refusal = ProviderNotConfigured(f"No provider of {str(wanted)!r} is configured on this gateway.")
+    priced = [route for route in _some(configured, refusal) if cost_in_eur(snapshot.units_per_eur, route) is not None]
     return _some(priced, UnpricedRoute(f"No route of {str(wanted)!r} has a price."))
 
 

@@ -21,7 +21,7 @@ CHECK = "gateway.address_check"  # the key in a request's META
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 MOST_ADDRESSES = 100_000  # that a worker remembers
 
-# Counts one request. Returns 0, or the seconds until the window ends if the limit is exceeded. 0 is no limit.
+# Counts one request. Returns 0, or the seconds until the window ends if the limit is exceeded. A limit of 0 never is.
 COUNT_ADDRESS = """
 local function count_address(key, limit, seconds)
   if tonumber(limit) == 0 then return 0 end

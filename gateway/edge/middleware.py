@@ -53,10 +53,12 @@ class RequestIdMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        # 1. Get the response.
         event = request_events.begin(request.META)
         with answering_within(WORK_SECONDS):
             response = self.get_response(request)
         release_all()  # a client that reads slowly must not keep a connection while its answer is written
+        # 2. Complete its headers.
         name_request(response.headers, request.META, event.request_id)
         if response.status_code == NO_CONTENT:
             del response["Content-Type"]
@@ -65,6 +67,7 @@ class RequestIdMiddleware:
             response["Content-Length"] = str(len(response.content))  # type: ignore[attr-defined]  # whole responses
         if request.method == "HEAD" and not response.streaming:
             response.content = b""  # type: ignore[attr-defined]  # after its length was set
+        # 3. Record the event.
         error = getattr(response, "api_error", None)
         if is_api(request) or error is not None:  # unknown paths may get the API's error object too
             match = request.resolver_match

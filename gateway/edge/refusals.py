@@ -110,9 +110,11 @@ class Overload:
 
         Raises StopIteration after a refusal that must close the connection, because the body was left unread.
         """
+        # 1. Only an inference request is refused here.
         endpoint = worker.wsgi.paths.get(req.path)
         if endpoint is None or req.method != "POST" or req.declares_too_much:  # a 413 comes first
             return False
+        # 2. Wait for a turn, because refusals are limited. The request is served if there is room by then.
         now = time.monotonic()
         window = now - self._window_at
         if window > WINDOW_SECONDS:
@@ -123,6 +125,7 @@ class Overload:
             pause(self._free_at - now)
             if not db.is_full():
                 return False
+        # 3. Refuse it.
         self._count(now)
         self._refused[endpoint.name] += 1
         length = getattr(req.body.reader, "length", math.inf)  # unknown for a chunked body

@@ -155,7 +155,7 @@ class Connection:
             self._send_all(body)
 
     def receive(self) -> None:
-        # TLS may hold decrypted bytes; the kernel's socket is then not readable.
+        # 1. Wait for bytes. TLS may hold decrypted ones; the kernel's socket is then not readable.
         if not (self.is_tls and self._sock.pending()):
             get_hub().wait(self._readable)
         while True:
@@ -169,6 +169,7 @@ class Connection:
             except OSError:
                 self._note_end()
                 raise
+        # 2. The upstream has closed the connection. That may be the end of the answer.
         answer = self.answer
         if not block:
             if not answer.status or answer.is_complete or not answer.ends_with_the_connection:
@@ -176,6 +177,7 @@ class Connection:
                 raise ConnectionError("the upstream closed the connection")
             answer.is_complete = True
             return
+        # 3. Parse them.
         try:
             answer.parser.feed_data(block)
         except HttpParserError as error:
@@ -187,6 +189,7 @@ class Connection:
             # If a callback of the parser raised an error, it is the context of llhttp's own error.
             cause = error.__context__
             raise cause if isinstance(cause, BrokenAnswer) else BrokenAnswer("answered with broken HTTP") from error
+        # 4. Bound the bytes that are not part of the body.
         answer.received_bytes += len(block)
         if answer.blocks:
             answer.body_bytes_at = answer.received_bytes

@@ -136,7 +136,7 @@ class UpstreamCall:
         self._is_alone = False
 
     def open(self) -> None:
-        # Drops the reference: the body may be large, and the answer may take long.
+        # 1. Take the request. Drops the reference, because the body may be large and the answer may take long.
         request, self._request = self._request, None
         if request is None:
             raise RuntimeError("opened twice")
@@ -145,6 +145,7 @@ class UpstreamCall:
         if self.client.doubtful:
             self.watch_client()
         try:
+            # 2. Connect.
             origin, head = connections.head_of(request.url, tuple(request.headers.items()))
             self.attempt.host, self.attempt.port = origin.host, origin.port
             connection = connections.connection_to(
@@ -154,6 +155,7 @@ class UpstreamCall:
             self.attempt.connected_at = time.monotonic()
             if self._abort_with is not None:
                 raise self._abort_with
+            # 3. Send it, and receive until the head of the answer is complete.
             head = b"%b%d\r\n%b\r\n" % (head, self.sent_bytes, self.trace_headers)
             connection.send(head, request.body)
             del request  # for the same reason
@@ -165,6 +167,7 @@ class UpstreamCall:
             raise
         finally:
             self.is_waiting = False
+        # 4. Keep what the head says.
         self.attempt.head_at = time.monotonic()
         self.status, self.headers = answer.status, answer.headers
         self.attempt.status = answer.status

@@ -69,9 +69,9 @@ class Session:
     def execute_all(self, work: Sequence[tuple[Statement, Parameters]], then: Statement | None = None) -> list[Any]:
         """Runs the statements in one transaction and one round trip, and `then` after its commit."""
         self.busy_since = time.monotonic()
-        behind = [] if then is None else [then]
+        after_commit = [] if then is None else [then]
         try:
-            for statement in (*(statement for statement, _ in work), *behind):
+            for statement in (*(statement for statement, _ in work), *after_commit):
                 if statement.name not in self._prepared:
                     self._prepare(statement)
             # 1. Send everything. `sync` ends the implicit transaction.
@@ -79,12 +79,12 @@ class Session:
             for statement, parameters in work:
                 self._send(statement, parameters)
             self._pgconn.pipeline_sync()
-            for statement in behind:
+            for statement in after_commit:
                 self._send(statement, ())
                 self._pgconn.pipeline_sync()
             # 2. Read the results in the same order.
             results = []
-            for number in range(len(work) + len(behind)):
+            for number in range(len(work) + len(after_commit)):
                 if number == len(work):
                     self._result()  # the first sync's
                 results.append(self._result())

@@ -141,10 +141,10 @@ class BoundedRequest(message.Request):  # type: ignore[misc]
     def parse(self, unreader: Any) -> bytes:
         self.max_buffer_headers = MOST_HEAD_BYTES + READ_BYTES
         try:
-            behind: bytes = super().parse(unreader)
+            rest: bytes = super().parse(unreader)
         except TimeoutError:
             raise HeadTooSlow from None
-        return behind
+        return rest
 
     def read_into(self, unreader: Any, buf: bytearray, stop: bool = False) -> None:
         self._reads += 1

@@ -88,11 +88,11 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
         gc.collect()
         gc.freeze()
         gc.set_threshold(10_000)  # an agent's request makes thousands of objects that are still in use
-        beside = [gevent.spawn(self._beat), gevent.spawn(self._drain)]
+        background = [gevent.spawn(self._beat), gevent.spawn(self._drain)]
         try:
             super().run()
         finally:
-            gevent.killall(beside)
+            gevent.killall(background)
             self._run(self._hooks.worker_hooks.stop)
 
     def handle(self, _listener: Any, client: Any, addr: Any) -> None:
@@ -134,24 +134,27 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
             self._run(self._hooks.worker_hooks.beat)
 
     def _drain(self) -> None:
+        # 1. Until the worker is to stop, only make room for new connections.
         while self.alive:
             gevent.sleep(BEAT_SECONDS)
             if len(self._connections) >= self.worker_connections:
                 self._close_idle(BEAT_SECONDS)
-        told_at = time.monotonic()
-        cut_at = told_at + settings.GATEWAY_DRAIN_TIMEOUT - SETTLING_SECONDS
+        # 2. Give open requests time to end.
+        stopped_at = time.monotonic()
+        cut_at = stopped_at + settings.GATEWAY_DRAIN_TIMEOUT - SETTLING_SECONDS
         while time.monotonic() < cut_at:
-            self._close_idle(KEPT_SECONDS, told_at)
+            self._close_idle(KEPT_SECONDS, stopped_at)
             gevent.sleep(LET_GO_EVERY_SECONDS)
+        # 3. Cut the requests that are still open.
         self._run(self._hooks.worker_hooks.drain)
         while True:
-            self._close_idle(KEPT_SECONDS_OF_CUT, told_at)
+            self._close_idle(KEPT_SECONDS_OF_CUT, stopped_at)
             gevent.sleep(LET_GO_EVERY_SECONDS)
 
-    def _close_idle(self, seconds: float, told_at: float = 0.0) -> None:
+    def _close_idle(self, seconds: float, stopped_at: float = 0.0) -> None:
         now = time.monotonic()
         for greenlet, since in self._waiting.items():
-            if now - max(since, told_at) >= seconds:
+            if now - max(since, stopped_at) >= seconds:
                 self._let_go(greenlet)
 
     def _let_go(self, greenlet: Any) -> None:
