@@ -55,7 +55,7 @@ def on_reload(server: Any) -> None:
 
 
 def post_worker_init(worker: object) -> None:
-    """Gives the worker its refusals and the fast HTTP server, which it must not import.
+    """Gives the worker its refusals and the fast HTTP server, which the room `server` must not import.
 
     Also ends the worker's drain before the master loses patience, so that streams are settled.
     """

@@ -9,7 +9,7 @@ QUOTE_LENGTH = 300
 READ_LENGTH = 1200  # characters of an upstream's message that are examined
 REDACTED = "[…]"
 SHORTEST_RUN = 20  # characters; a shorter run may be an ordinary name with letters and digits
-SHORTEST_MIXTURE = 16  # characters of the run that are not in words
+SHORTEST_MIXTURE = 16  # characters of the run, in parts that are not words
 SHORTEST_ENCODED = 6  # characters of base64 that cannot match by chance
 
 # A word begins here, also after an escape of JSON or of a URL.
