@@ -1,4 +1,4 @@
-"""People and keys in the admin; accounts are in billing's."""
+"""Shows people and keys in the admin. billing/admin.py shows accounts."""
 
 from typing import Any, ClassVar
 
@@ -27,13 +27,13 @@ RIGHTS = ("is_staff", "is_superuser", "groups", "user_permissions")
 
 
 class _LowercaseEmail(forms.BaseForm):
-    # people may type an address in any case
+    # accepts an address in any case
     def clean_email(self) -> str:
         return str(self.cleaned_data["email"]).lower()
 
 
 class NewUserForm(_LowercaseEmail, AdminUserCreationForm[User]):
-    """A person by email address and password."""
+    """Asks for the email address and password of a new person."""
 
     class Meta:
         model = User
@@ -41,7 +41,7 @@ class NewUserForm(_LowercaseEmail, AdminUserCreationForm[User]):
 
 
 class UserForm(_LowercaseEmail, RowAsShown, UserChangeForm[User]):
-    """A person as staff see them."""
+    """Lets staff change a person."""
 
     class Meta:
         model = User
@@ -50,7 +50,7 @@ class UserForm(_LowercaseEmail, RowAsShown, UserChangeForm[User]):
 
 @admin.register(User)
 class UserAdmin(Admin, DjangoUserAdmin[User]):
-    """People, known by email address."""
+    """Shows people, who are identified by their email address."""
 
     form = UserForm
     add_form = NewUserForm
@@ -69,15 +69,15 @@ class UserAdmin(Admin, DjangoUserAdmin[User]):
     add_fieldsets = ((None, {"classes": ("wide",), "fields": ("email", "usable_password", "password1", "password2")}),)
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> tuple[str, ...]:
-        # Whoever may change people could give themselves every other right.
+        # A person with the right to change people could otherwise take every other right.
         return self.readonly_fields if _is_superuser(request) else (*self.readonly_fields, *RIGHTS)
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        # Of staff superusers alone: a new address or password would be a way to act as them.
+        # Only superusers may change staff: with a new address or password one could act as them.
         return _may_touch(request, obj) and super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        # People who acted as staff are made inactive: their history would go with them.
+        # Deleting a person also deletes what they did as staff from the history; make them inactive instead.
         acted = obj is not None and LogEntry.objects.filter(user=obj).exists()
         return _may_touch(request, obj) and not acted and super().has_delete_permission(request, obj)
 
@@ -87,7 +87,7 @@ admin.site.unregister(Group)
 
 @admin.register(Group)
 class GroupAdmin(KeepsChanges, DjangoGroupAdmin):
-    """Shared rights, guarded as a person's."""
+    """Shows groups of rights, which only superusers may change."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return _is_superuser(request) and super().has_add_permission(request)
@@ -108,7 +108,7 @@ def _may_touch(request: HttpRequest, person: User | None) -> bool:
 
 
 class MembershipForm(RowAsShown, forms.ModelForm[Membership]):
-    """A member's role. Another person is another membership: keys and invitations end with the first."""
+    """Changes a member's role. The person is fixed: keys and invitations belong to this membership."""
 
     class Meta:
         model = Membership
@@ -120,7 +120,7 @@ class MembershipForm(RowAsShown, forms.ModelForm[Membership]):
 
 
 class MembershipInline(admin.TabularInline[Membership, Account]):
-    """The people of an account."""
+    """Shows the members of an account."""
 
     model = Membership
     form = MembershipForm
@@ -130,11 +130,11 @@ class MembershipInline(admin.TabularInline[Membership, Account]):
     verbose_name_plural = "members"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Membership]:
-        return super().get_queryset(request).select_related("user", "account")  # of which a row's title is made
+        return super().get_queryset(request).select_related("user", "account")  # for the row's title
 
 
 class KeyState(NamedChoices):
-    """Keys by state; by default all that are not deleted."""
+    """Filters keys by state; by default it leaves out deleted ones."""
 
     title = parameter_name = "state"
     choices_by_value: ClassVar = {
@@ -150,10 +150,10 @@ class KeyState(NamedChoices):
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(SaysValues, BoundedAdmin):
-    """Keys without their secret."""
+    """Shows keys without their secrets."""
 
-    # None is added here: a token is shown once, by `create_key`. None is removed either: deleting takes a key out of
-    # service and keeps its name for the usage history.
+    # Keys are not added here, because a token is shown only once, by `create_key`. They are not removed either: a
+    # deleted key stops working, and its row keeps the name for the usage history.
 
     list_display = ("name", "masked", "account", "state", "expires_at", "last_used_at", "rpm", "tpm", "created_at")
     list_select_related = ("account",)
@@ -181,7 +181,7 @@ class ApiKeyAdmin(SaysValues, BoundedAdmin):
         return False
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        # An address may filter by any column of the table.
+        # Otherwise the address could filter by any column of the table.
         return lookup.partition("__")[0] not in SECRETS and super().lookup_allowed(lookup, value, request)
 
     @admin.display(description="key")
@@ -196,7 +196,7 @@ class ApiKeyAdmin(SaysValues, BoundedAdmin):
 
     @admin.action(description="Delete the selected keys: they fail on their next request", permissions=["change"])
     def delete_keys(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
-        # names the keys first; confirmed, deletes as `delete_key` does
+        # Asks for confirmation first, then deletes as `delete_key` does.
         chosen = list(queryset.filter(deleted_at=None)[: self.list_per_page + 1])
         if len(chosen) > self.list_per_page:
             message = f"Nothing was deleted. Choose at most {self.list_per_page} keys at once."
@@ -207,7 +207,7 @@ class ApiKeyAdmin(SaysValues, BoundedAdmin):
         deleted = sum(self._delete(request, key) for key in chosen)
         message, left_alone = f"Keys deleted: {deleted}.", len(request.POST.getlist(ACTION_CHECKBOX_NAME)) - deleted
         if left_alone:
-            message += f" Left alone: {left_alone}, deleted before or no longer in this list."
+            message += f" Not deleted: {left_alone}, because they were deleted before or are no longer in this list."
         self.message_user(request, message, messages.WARNING if left_alone else messages.SUCCESS)
         return None
 

@@ -1,4 +1,4 @@
-"""Invitations from an account's page in the admin."""
+"""Lets staff invite members from an account's page in the admin."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from .models import INVITING_RIGHT, Account, Membership
 
 
 class InvitationForm(forms.Form):
-    """An address and a role."""
+    """Asks for an address and a role."""
 
     email = forms.EmailField(
         label="Email address",
@@ -26,7 +26,7 @@ class InvitationForm(forms.Form):
 
 
 class InvitesMembers(RowPages):
-    """The view, for the admin of accounts."""
+    """Adds the page that invites a member to the admin of accounts."""
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.invite_member)

@@ -1,4 +1,4 @@
-"""Suspension from an account's page in the admin."""
+"""Lets staff suspend an account from its page in the admin."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from .models import Account, Suspension
 
 
 class ReasonForm(forms.Form):
-    """Why an account is suspended or closed."""
+    """Asks why an account is suspended or closed."""
 
     reason = forms.CharField(
         max_length=Suspension._meta.get_field("reason").max_length,
@@ -25,14 +25,14 @@ class ReasonForm(forms.Form):
 
 
 class SuspendsAccounts(RowPages):
-    """The view, for the admin of accounts."""
+    """Adds the page that suspends an account to the admin of accounts."""
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.suspend_account)
         return [path("<path:object_id>/suspend/", view, name="accounts_account_suspend"), *super().get_urls()]
 
     def suspend_account(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """GET: asks. POST: suspends for a `reason`, or with `lift` ends the suspension."""
+        """Asks for confirmation on GET. On POST, suspends with a `reason`, or with `lift` ends the suspension."""
         account: Account = self.row_or_404(request, object_id, allowed=self.has_change_permission(request))
         if account.closed_at is not None:
             return HttpResponseRedirect(reverse("admin:accounts_account_close", args=[account.pk]))
@@ -47,7 +47,7 @@ class SuspendsAccounts(RowPages):
         return self.row_page(request, template, account, form, title=title, suspension=suspension)
 
     def _switch(self, request: Any, account: Account, reason: str | None) -> None:
-        """Suspends the account for a reason, or lifts its suspension without one."""
+        """Suspends the account with a reason, or lifts its suspension if `reason` is None."""
         try:
             with transaction.atomic():
                 if reason is None:

@@ -5,14 +5,14 @@ from gateway.server.hooks import worker_hooks
 
 
 class AccountsConfig(AppConfig):
-    """Users, accounts, memberships and API keys."""
+    """Connects keys and invitations to the worker's hooks and to changes of people and memberships."""
 
     name = "accounts"
 
     def ready(self) -> None:
         from django.contrib.auth.signals import user_logged_out
 
-        from . import in_flight, invitations, keys, playground_keys  # models exist from here on
+        from . import in_flight, invitations, keys, playground_keys  # models can be imported only now
         from .models import Membership, User
 
         worker_hooks.beat += [keys.write_uses, in_flight.renew]

@@ -1,6 +1,6 @@
-"""Closing of an account, for good: no key works, no invitation leads in, its members read.
+"""Closes an account for good: its keys and invitations stop working, its members may only read.
 
-A closed account is a suspended one whose suspension nobody lifts, so that whatever looks at `suspended_at` refuses it.
+A closed account is also suspended, and the suspension cannot be lifted. So code that checks `suspended_at` refuses it.
 """
 
 from django.db import transaction
@@ -23,7 +23,7 @@ def close(account: Account, reason: str, *, by: User | None) -> tuple[int, int]:
     with transaction.atomic():
         if locked(account.pk).closed_at is not None:
             raise AlreadyClosed(f"{account.name} is closed already.")
-        # An open suspension ends here, so that the owners are told the reason of the closing and not the older one.
+        # An open suspension ends, so that the owners get the reason for the closing and not the older one.
         Suspension.objects.filter(account=account, ended_at=None).update(ended_at=now)
         Suspension.objects.create(account=account, reason=reason, began_at=now, began_by=by)
         account.closed_at = account.suspended_at = now

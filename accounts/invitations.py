@@ -1,6 +1,6 @@
-"""The life of an invitation.
+"""Sends, renews, revokes and accepts invitations to accounts.
 
-Its link carries its signed id, works once, and proves that its reader reads the address.
+The mailed link contains the invitation's signed id and works once. It proves that the person reads that address.
 """
 
 import logging
@@ -25,10 +25,10 @@ from .models import INVITING_RIGHT, Invitation, Membership, User
 
 logger = logging.getLogger(__name__)
 LIFETIME = timedelta(days=7)
-OPEN_LIMIT = 20  # in one account
+OPEN_LIMIT = 20  # for one account
 RESEND_AFTER = timedelta(minutes=1)
-KEPT = timedelta(days=30)  # after it was sent: longer than it may be open
-MAILS_PER_DAY = 100  # from one account, resent ones included
+KEPT = timedelta(days=30)  # after it was sent; longer than LIFETIME
+MAILS_PER_DAY = 100  # for one account, with renewals
 ROLES = [(role.value, role.label.capitalize()) for role in (Membership.Role.MEMBER, Membership.Role.OWNER)]
 ROLE_RULE = "Owners also manage members, limits of keys and the low-balance threshold."
 
@@ -45,19 +45,19 @@ If you did not expect this email, you can ignore it.
 
 
 class InvitationRefused(ValueError):
-    """Nobody is invited; the message tells an owner why."""
+    """Is raised if an invitation cannot be sent; the message explains why to an owner."""
 
 
 class InvitationGone(LookupError):
-    """The link is forged, or its invitation was accepted, revoked, has lapsed or lost its sender."""
+    """The link is forged, or the invitation was accepted or revoked, has expired, or its sender lost their right."""
 
 
 class PersonExists(Exception):
-    """The address' person has a password."""
+    """The person with this address has a password already, and must sign in."""
 
 
 def send(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitation:
-    """Invites, and mails the link."""
+    """Invites an address, and mails the link. Raises PermissionDenied, InvitationRefused."""
     invitation = invite(account_id, email, role, by=by)
     mail(invitation, by=by)
     return invitation
@@ -65,7 +65,7 @@ def send(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitatio
 
 def mail(invitation: Invitation, *, by: User) -> None:
     """Mails the link in the background."""
-    account = " ".join(invitation.account.name.split())  # a header is one line
+    account = " ".join(invitation.account.name.split())  # it must fit on one line of a mail's header
     body = BODY.format(
         sender=by.email,
         account=account,
@@ -78,7 +78,7 @@ def mail(invitation: Invitation, *, by: User) -> None:
 
 
 def invite(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitation:
-    """Invites an address, or renews its invitation, without a mail. Raises PermissionDenied, InvitationRefused."""
+    """Invites an address or renews its invitation; sends no mail. Raises PermissionDenied, InvitationRefused."""
     email, now = email.lower(), timezone.now()
     is_staff = by.is_staff and by.has_perm(INVITING_RIGHT)
     with transaction.atomic():
@@ -97,7 +97,7 @@ def invite(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitat
 
 
 def revoke(invitation: Invitation, *, by: User) -> bool:
-    """Makes the link useless; False where it was already. Raises PermissionDenied."""
+    """Revokes an invitation; returns False if it was not pending any more. Raises PermissionDenied."""
     with transaction.atomic():
         locked_for_owner(invitation.account_id, by)
         pending = Invitation.objects.pending().filter(pk=invitation.pk)
@@ -108,17 +108,17 @@ def revoke(invitation: Invitation, *, by: User) -> bool:
 
 
 def sign(invitation: Invitation) -> str:
-    """The signed end of the link."""
+    """Returns the signed id at the end of the link."""
     return _signer().sign(invitation.pk.hex)
 
 
 def link(invitation: Invitation) -> str:
-    """The address that is mailed."""
+    """Returns the link that is mailed."""
     return f"{settings.PUBLIC_URL}{reverse('invitation', args=[sign(invitation)])}"
 
 
 def behind(signed: str) -> Invitation:
-    """The open invitation that was signed. Raises InvitationGone."""
+    """Returns the open invitation that a signed id stands for. Raises InvitationGone."""
     try:
         identifier = uuid.UUID(_signer().unsign(signed))
     except (signing.BadSignature, ValueError):
@@ -130,7 +130,7 @@ def behind(signed: str) -> Invitation:
 
 
 def newcomer(email: str, *, lock: bool = False) -> User | None:
-    """The person who may choose a password, if any."""
+    """Returns the person with this address if they may choose a password, else None. A new person is not saved yet."""
     people = User.objects.select_for_update(no_key=True) if lock else User.objects.all()
     person = people.filter(email=email).first()
     if person is None:
@@ -139,7 +139,10 @@ def newcomer(email: str, *, lock: bool = False) -> User | None:
 
 
 def accept(invitation: Invitation, person: User) -> None:
-    """Makes the invited person a member, in their own role if they are one. Raises InvitationGone, PermissionDenied."""
+    """Makes the invited person a member; one who is a member keeps their role.
+
+    Raises InvitationGone, PermissionDenied.
+    """
     if person.email != invitation.email:
         raise PermissionDenied
     with transaction.atomic():
@@ -149,8 +152,8 @@ def accept(invitation: Invitation, person: User) -> None:
 
 
 def accept_as_newcomer(invitation: Invitation, password: str) -> User:
-    """Makes a person and member, or neither. Raises InvitationGone, PersonExists."""
-    hashed = make_password(password)  # most of a second: before the lock
+    """Creates a person and makes them a member, in one transaction. Raises InvitationGone, PersonExists."""
+    hashed = make_password(password)  # takes most of a second, so it is done before the lock
     try:
         with transaction.atomic():
             locked(invitation.account_id)
@@ -160,21 +163,21 @@ def accept_as_newcomer(invitation: Invitation, password: str) -> User:
             person.password = hashed
             person.save()
             _accept(invitation, person)
-    except IntegrityError:  # another account's invitation has made them at this very moment
+    except IntegrityError:  # an invitation of another account has just created the person
         raise PersonExists from None
     logger.info("account %s: person %s accepted invitation %s", invitation.account_id, person.pk, invitation.pk)
     return person
 
 
 def drop_ended(now: datetime) -> int:
-    """Removes invitations a month after they were sent."""
+    """Removes invitations that are over a month after they were sent; returns how many."""
     over = Invitation.objects.filter(sent_at__lt=now - KEPT).exclude(pk__in=Invitation.objects.open())
     dropped, _ = over.delete()
     return dropped
 
 
 def on_end_of_membership(*, instance: Membership, **_signal: Any) -> None:
-    """Revokes the invitations to a person whose membership ends, on a page, in the admin or with the person."""
+    """Revokes an account's invitations to a person when their membership is deleted in any way."""
     addresses = User.objects.filter(pk=instance.user_id).values("email")
     to_them = Invitation.objects.pending().filter(account=instance.account_id, email__in=addresses)
     to_them.update(revoked_at=timezone.now())

@@ -1,4 +1,4 @@
-"""API keys, and how a request names and proves one. Of a token's 256 random bits two digests are kept."""
+"""Issues, finds and deletes API keys, and authenticates requests. Only two digests of a token are stored."""
 
 import hashlib
 import hmac
@@ -57,30 +57,30 @@ USES_IN_A_STATEMENT = 100
 
 
 class KeyNameTaken(ValueError):
-    """A live key has that name."""
+    """The account has a key with this name that is not deleted."""
 
 
 class InvalidKeyName(ValueError):
-    """Empty, too long, or not printable."""
+    """The name is empty, too long, or not printable."""
 
 
 def new_token() -> str:
-    """The prefix and 43 base64url characters."""
+    """Returns a new token: the prefix and 43 random base64url characters (256 bits)."""
     return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 
 def is_token(text: str) -> bool:
-    """True for the form of a token."""
+    """Tells whether the text has the form of a token."""
     return _TOKEN.fullmatch(text) is not None
 
 
 def fingerprint(token: str) -> bytes:
-    """The digest that finds the key's row."""
+    """Returns the digest that finds the key's row."""
     return hashlib.sha256(b"gateway key fingerprint\0" + token.encode()).digest()
 
 
 def verifier(token: str) -> bytes:
-    """The digest that proves the token; purged with the key."""
+    """Returns the digest that proves the token. It is removed when the key expires or is deleted."""
     return hashlib.sha256(b"gateway key verifier\0" + token.encode()).digest()
 
 
@@ -93,7 +93,7 @@ def issue(
     tpm: int | None = None,
     created_by: User | None = None,
 ) -> tuple[ApiKey, str]:
-    """Creates a key; its token cannot be had again.
+    """Creates a key. Returns it and its token, which is not stored.
 
     Raises KeyNameTaken, InvalidKeyName, AccountSuspended and AccountClosed.
     """
@@ -118,7 +118,7 @@ def issue(
 
 
 def rename(key: ApiKey, name: str) -> None:
-    """Renames the key and its records. Raises KeyNameTaken, InvalidKeyName."""
+    """Renames a key; its records show the new name. Raises KeyNameTaken, InvalidKeyName."""
     name = _checked(name)
     with unique_name(key.account, name), transaction.atomic():
         ApiKey.objects.filter(pk=key.pk, deleted_at=None).update(name=name)
@@ -133,7 +133,7 @@ def _checked(name: str) -> str:
 
 @contextmanager
 def unique_name(account: Account, name: str) -> Iterator[None]:
-    """Raises KeyNameTaken where the block takes a live key's name."""
+    """Raises KeyNameTaken if the block saves a name that another key of the account has."""
     try:
         yield
     except IntegrityError:
@@ -143,13 +143,13 @@ def unique_name(account: Account, name: str) -> Iterator[None]:
 
 
 def find(account: Account, name: str) -> ApiKey | None:
-    """The account's live key of that name."""
+    """Returns the account's key with this name, or None. Ignores deleted keys."""
     live = ApiKey.objects.filter(account=account, deleted_at=None)
     return live.filter(name=name).first() or live.filter(name=names.tidied(name)).first()
 
 
 def delete(key: ApiKey) -> bool:
-    """Takes the key out of service at once; False where it was already."""
+    """Deletes a key, so that its next request fails; returns False if it was deleted already."""
     changed = ApiKey.objects.filter(pk=key.pk, deleted_at=None).update(
         deleted_at=timezone.now(), fingerprint=None, verifier=None
     )
@@ -157,24 +157,24 @@ def delete(key: ApiKey) -> bool:
 
 
 def purge_expired(now: datetime) -> int:
-    """Removes expired keys' verifiers, and returns how many."""
+    """Removes the verifiers of expired keys; returns how many."""
     return ApiKey.objects.filter(expires_at__lte=now, verifier__isnull=False).update(verifier=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The key and its account: `request.user` of the control plane."""
+    """Identifies the key of a request and its account. It is `request.user` in the control plane."""
 
     key_id: uuid.UUID
     account_id: uuid.UUID
     currency: str
-    is_suspended: bool = False  # a closed one too
+    is_suspended: bool = False  # also if it is closed
     is_closed: bool = False
     is_authenticated: bool = True
 
 
 def bearer_token(header: str | None) -> str:
-    """The token of an Authorization header. Raises AuthenticationError."""
+    """Returns the token in an Authorization header. Raises AuthenticationError."""
     if not header:
         raise MissingAuthorization
     token = header.removeprefix(SCHEME)
@@ -184,7 +184,7 @@ def bearer_token(header: str | None) -> str:
 
 
 def token_of(environ: Mapping[str, Any]) -> str:
-    """The token, in `x-api-key` too. Raises AuthenticationError."""
+    """Returns the token in a request's `x-api-key` or Authorization header. Raises AuthenticationError."""
     key, header = environ.get("HTTP_X_API_KEY"), environ.get("HTTP_AUTHORIZATION")
     if not (key or header):
         raise MissingKey
@@ -196,7 +196,7 @@ def token_of(environ: Mapping[str, Any]) -> str:
 
 
 def verify_key(token: str, kept: bytes | memoryview | None, expires_at: datetime | None, now: datetime) -> None:
-    """Passes a usable key. Raises AuthenticationError."""
+    """Raises ApiKeyExpired or ApiKeyNotRegistered unless the token matches `kept`, the verifier in the key's row."""
     if expires_at is not None and expires_at <= now:
         raise ApiKeyExpired
     if kept is None or not hmac.compare_digest(verifier(token), kept):
@@ -204,12 +204,15 @@ def verify_key(token: str, kept: bytes | memoryview | None, expires_at: datetime
 
 
 def refusal_of_account(*, is_closed: bool) -> AccountSuspended:
-    """Returns the error for whoever asks for more than reading in an account that is suspended or closed."""
+    """Returns the error for a request that is refused because its account is suspended or closed."""
     return AccountClosed() if is_closed else AccountSuspended()
 
 
 def caller_of(token: str, event: RequestEvent | None = None) -> Caller:
-    """The caller behind a token, by one uncached SELECT."""
+    """Returns the caller that a token belongs to, with one uncached SELECT. Raises AuthenticationError.
+
+    Also records the key and account on the event, even if the key has expired.
+    """
     known = ApiKey.objects.filter(fingerprint=fingerprint(token))
     fields = known.values(
         *("id", "account_id", "verifier", "expires_at"),
@@ -230,13 +233,13 @@ def caller_of(token: str, event: RequestEvent | None = None) -> Caller:
 
 
 def caller_behind(request: Request) -> Caller:
-    """The caller in a control-plane view."""
-    caller: Caller = request.user  # type: ignore[assignment]  # what BearerAuthentication makes of a key
+    """Returns the caller of a request in a view of the control plane."""
+    caller: Caller = request.user  # type: ignore[assignment]  # BearerAuthentication sets it
     return caller
 
 
 class BearerAuthentication(BaseAuthentication):
-    """DRF's way into the control plane. The keys of a suspended account may read, and change nothing."""
+    """Authenticates requests of the control plane for DRF. Keys of a suspended account may only read."""
 
     def authenticate(self, request: Request) -> tuple[Caller, None]:
         with step("authenticating the key"):
@@ -250,7 +253,7 @@ class BearerAuthentication(BaseAuthentication):
 
 
 class KeyAuthentication(BearerAuthentication):
-    """The way in for Anthropic's SDKs too."""
+    """Authenticates requests of the control plane, also from Anthropic's SDKs, which send `x-api-key`."""
 
     def token(self, request: Request) -> str:
         return token_of(request.META)
@@ -265,5 +268,5 @@ note_use = _uses.note  # (the key's id, now)
 
 
 def write_uses() -> None:
-    """Writes the noted uses."""
+    """Writes to the database when keys were last used."""
     _uses.flush()

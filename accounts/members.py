@@ -1,4 +1,4 @@
-"""Members of an account and their roles, changed under the account's lock."""
+"""Changes members of an account and their roles, under a lock on the account's row."""
 
 import logging
 import uuid
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class LastOwner(Exception):
-    """No owner would be left."""
+    """The change would leave the account without an owner."""
 
 
 class NotAMember(LookupError):
@@ -22,18 +22,21 @@ class NotAMember(LookupError):
 
 
 def members_of(account: Account) -> list[Membership]:
-    """All members, owners first."""
+    """Returns all members, owners first."""
     return list(account.membership_set.select_related("user").order_by("-role", "user__email"))
 
 
 def is_last_owner(membership: Membership) -> bool:
-    """True where nobody else owns the account."""
+    """Tells whether this member is the only owner of the account."""
     owners = Membership.objects.filter(account=membership.account_id, role=Membership.Role.OWNER)
     return membership.role == Membership.Role.OWNER and not owners.exclude(pk=membership.pk).exists()
 
 
 def change_role(membership: Membership, role: str, *, by: User) -> None:
-    """Gives a role; a demoted owner's invitations end. Raises NotAMember, LastOwner."""
+    """Gives a member a role; invitations sent by a former owner are revoked.
+
+    Raises PermissionDenied, NotAMember, LastOwner.
+    """
     with transaction.atomic():
         locked_for_owner(membership.account_id, by)
         found = _still_there(membership)
@@ -47,7 +50,10 @@ def change_role(membership: Membership, role: str, *, by: User) -> None:
 
 
 def remove(membership: Membership, *, by: User) -> None:
-    """Ends a membership: by an owner, or one's own. Raises NotAMember, LastOwner."""
+    """Ends a membership. Owners may end any, other members their own.
+
+    Raises PermissionDenied, NotAMember, LastOwner.
+    """
     with transaction.atomic():
         if membership.user_id == by.pk:
             locked(membership.account_id)
@@ -60,12 +66,12 @@ def remove(membership: Membership, *, by: User) -> None:
 
 
 def locked(account_id: uuid.UUID) -> Account:
-    """The account, locked with its members and invitations."""
+    """Returns the account with its row locked. The lock also guards its members and invitations."""
     return Account.objects.select_for_update(no_key=True).get(pk=account_id)
 
 
 def locked_for_owner(account_id: uuid.UUID, person: User) -> Account:
-    """`locked`, for an owner. Raises PermissionDenied."""
+    """Returns the account with its row locked. Raises PermissionDenied if the person does not own it."""
     account = locked(account_id)
     if not Membership.objects.filter(account=account, user=person, role=Membership.Role.OWNER).exists():
         raise PermissionDenied

@@ -1,4 +1,4 @@
-"""People, payers, memberships, invitations and keys."""
+"""Defines people, accounts, memberships, invitations and keys."""
 
 import uuid
 from typing import Any, ClassVar
@@ -18,13 +18,13 @@ from gateway.money import MoneyField
 
 from . import names
 
-INVITING_RIGHT = "accounts.add_invitation"  # of staff, in any account
-TOKEN_PREFIX = "sk-gw-"  # noqa: S105  # of every token
+INVITING_RIGHT = "accounts.add_invitation"  # lets staff invite to any account
+TOKEN_PREFIX = "sk-gw-"  # noqa: S105  # every token starts with it
 currency_code = RegexValidator(r"^[A-Z]{3}\Z", "An ISO 4217 code: three capital letters.")
 
 
 class UserManager(BaseUserManager["User"]):
-    """Creates people by e-mail address."""
+    """Creates and finds people by e-mail address."""
 
     with_perm = DjangoUserManager.with_perm
 
@@ -42,7 +42,7 @@ class UserManager(BaseUserManager["User"]):
 
 
 class User(AbstractUser):
-    """A person, known by e-mail address."""
+    """Is a person, who is identified by their e-mail address."""
 
     username = None  # type: ignore[assignment]
     email = models.EmailField("e-mail address", unique=True)
@@ -66,7 +66,7 @@ class User(AbstractUser):
 
 
 class AccountManager(models.Manager["Account"]):
-    """Finds an account as an operator names it."""
+    """Finds an account by its name or id."""
 
     def named(self, name_or_id: str) -> "Account":
         found = self.filter(name=name_or_id.strip()).first() or self.filter(name=names.tidied(name_or_id)).first()
@@ -78,7 +78,7 @@ class AccountManager(models.Manager["Account"]):
 
 
 class Account(models.Model):
-    """A payer. The first ledger entry fixes the currency."""
+    """Is a payer. The currency cannot change after the first ledger entry."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     name = models.CharField(max_length=200, unique=True)
@@ -89,7 +89,7 @@ class Account(models.Model):
     )
     created_at = models.DateTimeField(auto_now_add=True)
     suspended_at = models.DateTimeField(null=True, editable=False)  # written by accounts/suspensions.py
-    closed_at = models.DateTimeField(null=True, editable=False)  # for good, and suspended as long: accounts/closing.py
+    closed_at = models.DateTimeField(null=True, editable=False)  # written by accounts/closing.py, with `suspended_at`
     members = models.ManyToManyField(User, through="Membership")
 
     objects = AccountManager()
@@ -105,7 +105,7 @@ class Account(models.Model):
         return self.name
 
     def clean(self) -> None:
-        """Tidies a new name. Operators name an account by its name or its id."""
+        """Tidies and checks a new name. It must not look like an id, since operators may use either."""
         if self.low_balance is not None and self.low_balance < 0:
             raise ValidationError({"low_balance": "Must not be below zero."})
         if not self.name or Account.objects.filter(pk=self.pk, name=self.name).exists():
@@ -121,8 +121,8 @@ class Account(models.Model):
             raise ValidationError({"name": self.unique_error_message(Account, ("name",))})
 
     def _has_look_alike(self) -> bool:
-        """Whether another account's name differs in its case alone. Of an equal name, the constraint speaks."""
-        # Databases fold by their locale: SQLite, and PostgreSQL's "C", the letters of ASCII alone.
+        """Tells whether another account's name differs only in case. An equal name violates the constraint."""
+        # Not compared in SQL: SQLite, and PostgreSQL with the locale "C", fold only the letters of ASCII.
         others = Account.objects.exclude(pk=self.pk).exclude(name=self.name).order_by()
         folded = self.name.casefold()
         return any(name.casefold() == folded for name in others.values_list("name", flat=True))
@@ -137,9 +137,9 @@ def _is_uuid(text: str) -> bool:
 
 
 class Suspension(models.Model):
-    """A time in which an account is suspended: why, by whom, and until when. `ended_at` is null while it lasts.
+    """Records that an account was suspended: why, by whom, and until when. `ended_at` is null while it lasts.
 
-    Nobody is named if a command did it.
+    `began_by` and `ended_by` are null if a command did it.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -163,10 +163,10 @@ class Suspension(models.Model):
 
 
 class Membership(models.Model):
-    """A person's place in an account."""
+    """Makes a person a member of an account."""
 
     class Role(models.TextChoices):
-        """Owners invite and remove; members use."""
+        """Lists the roles. Only owners manage members."""
 
         OWNER = "owner", "owner"
         MEMBER = "member", "member"
@@ -187,14 +187,14 @@ class Membership(models.Model):
 
 
 class InvitationQuerySet(models.QuerySet["Invitation"]):
-    """Invitations by state."""
+    """Selects invitations by state."""
 
     def pending(self) -> "InvitationQuerySet":
-        # one to an address at most
+        # An account has at most one for an address.
         return self.filter(accepted_at=None, revoked_at=None)
 
     def open(self) -> "InvitationQuerySet":
-        # Staff may take the sender's role or rights in the admin, which revokes nothing: the sender must have them now.
+        # The sender must have the right now: losing it in the admin revokes no invitation.
         owners = Membership.objects.filter(role=Membership.Role.OWNER, user__is_active=True)
         is_by_owner = Exists(owners.filter(account=OuterRef("account"), user=OuterRef("invited_by")))
         staff: models.QuerySet[User] = User.objects.with_perm(INVITING_RIGHT)  # type: ignore[misc]  # borrowed
@@ -203,7 +203,7 @@ class InvitationQuerySet(models.QuerySet["Invitation"]):
 
 
 class Invitation(models.Model):
-    """An invitation of whoever reads an address. Inviting again renews it."""
+    """Invites the person who reads an address to an account. Inviting again renews it."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="invitations")
@@ -243,9 +243,9 @@ class Invitation(models.Model):
 
 
 class ApiKey(models.Model):
-    """A token, kept as a fingerprint to find it and a verifier to prove it.
+    """Is a token of an account, stored as a fingerprint to find it and a verifier to prove it.
 
-    An expired one loses the verifier, a deleted one both; its row stays for the history.
+    An expired key loses the verifier, a deleted key both. The row stays for the history.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -256,7 +256,7 @@ class ApiKey(models.Model):
     last_four = models.CharField(max_length=4, editable=False)
     rpm = models.PositiveIntegerField("requests per minute", null=True, blank=True, help_text="Empty: the default.")
     tpm = models.PositiveIntegerField("tokens per minute", null=True, blank=True, help_text="Empty: the default.")
-    # A person on the keys page; None: by a command, or before it was kept.
+    # The person who created it on the keys page. Null: a command did, or this was not recorded yet.
     created_by = models.ForeignKey(
         User,
         on_delete=models.SET_NULL,
@@ -266,7 +266,7 @@ class ApiKey(models.Model):
         db_constraint=False,
         editable=False,
     )
-    # Of the dashboard's Playground, by which `created_by` sends requests (accounts.playground_keys).
+    # True for the key with which `created_by` uses the dashboard's Playground (accounts.playground_keys).
     is_playground = models.BooleanField("of the Playground", default=False, db_default=False, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)

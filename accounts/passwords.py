@@ -1,4 +1,4 @@
-"""Hashing of passwords in threads: it takes most of a second."""
+"""Hashes passwords in a thread, because that takes most of a second."""
 
 import functools
 
@@ -9,12 +9,15 @@ from gevent.threadpool import ThreadPool
 from gateway.errors import WorkerBusy
 from gateway.server.db import release_all
 
-THREADS = 1  # of a worker, so that the other cores are left to requests
-WAITING = 8  # behind the one under way; the last of them waits for some seconds
+THREADS = 1  # in each worker, so that requests keep the other cores
+WAITING = 8  # in addition to the one that runs; the last of them waits for some seconds
 
 
 class ThreadedHasher(PBKDF2PasswordHasher):
-    """Django's hasher; hashlib releases the GIL."""
+    """Runs Django's hasher in a thread: hashlib releases the GIL.
+
+    Raises WorkerBusy if too many passwords wait.
+    """
 
     _under_way = 0
 
@@ -23,7 +26,7 @@ class ThreadedHasher(PBKDF2PasswordHasher):
             raise WorkerBusy("Too many people are signing in. Your password was not checked.")
         release_all()
         if not monkey.is_module_patched("threading"):
-            return super().encode(password, salt, iterations)  # a management command: there is nobody beside it
+            return super().encode(password, salt, iterations)  # a management command has nothing else to do meanwhile
         ThreadedHasher._under_way += 1
         try:
             hashed: str = _threads().apply(super().encode, (password, salt, iterations))

@@ -1,7 +1,7 @@
-"""Suspension of an account: requests and changes of its keys and members are refused, reading goes on.
+"""Suspends an account: requests and changes by its keys and members are refused, reading is not.
 
-It holds from the next request on: every request reads `Account.suspended_at`, which is written together with the row of
-`Suspension` that keeps the history.
+It takes effect with the next request, because every request reads `Account.suspended_at`. The history is in
+`Suspension`; both are written together.
 """
 
 from django.db import transaction
@@ -37,7 +37,7 @@ def lift(account: Account, *, by: User | None) -> Suspension:
         if locked.suspended_at is None:
             raise SuspensionRefused(f"{account.name} is not suspended.")
         if locked.closed_at is not None:
-            raise SuspensionRefused(f"{account.name} is closed, which nothing takes back. Open a new account.")
+            raise SuspensionRefused(f"{account.name} is closed, which cannot be undone. Open a new account.")
         account.suspended_at = None
         account.save(update_fields=["suspended_at"])
         suspension = Suspension.objects.get(account=account, ended_at=None)
@@ -47,5 +47,4 @@ def lift(account: Account, *, by: User | None) -> Suspension:
 
 
 def _locked(account: Account) -> Account:
-    """Returns the row as it is now. Whoever suspends the account meanwhile waits."""
     return Account.objects.select_for_update().get(pk=account.pk)

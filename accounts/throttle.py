@@ -1,6 +1,7 @@
-"""Limits of guessing passwords and of reset mails, shared by the workers.
+"""Limits failed sign-ins and reset mails. All workers share the counts.
 
-Failures count narrowly for an address with a network, and widely alone: strangers lock nobody out.
+The limit for an address from one network is low; for an address or a network alone it is high, so that strangers cannot
+lock a person out.
 """
 
 import math
@@ -19,7 +20,7 @@ TAKEN_BACK = ", taken back"  # the cache only counts up
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A number in a fixed window."""
+    """Counts in fixed windows; `rate` is a number and a window such as `10/15m`."""
 
     group: str
     rate: str
@@ -46,11 +47,11 @@ SIGN_IN_HERE = Limit("sign-in: address and network", "10/15m")
 SIGN_IN_NETWORK = Limit("sign-in: network", "50/15m")
 SIGN_IN_ADDRESS = Limit("sign-in: address", "100/h")
 RESET_NETWORK = Limit("reset: network", "20/h")
-RESET_ADDRESS = Limit("reset: address", "3/h")  # those few mails are in their owner's mailbox, and their links work
+RESET_ADDRESS = Limit("reset: address", "3/h")  # after so many, the mailbox has links that work
 
 
 class TooManyTries(Exception):
-    """A limit is reached."""
+    """A limit is reached; it ends after `seconds`."""
 
     def __init__(self, seconds: int) -> None:
         super().__init__(f"{seconds} seconds to wait")
@@ -63,11 +64,11 @@ class TooManyTries(Exception):
 
 @contextmanager
 def password_try(request: HttpRequest, email: str) -> Iterator[None]:
-    """Counts a try, for good where the block raises ValidationError. Raises TooManyTries."""
+    """Counts an attempt to sign in, and takes it back unless the block raises ValidationError. Raises TooManyTries."""
     counted: list[tuple[Limit, str]] = []
     network, address = client_network(request.META), _normal(email)
     try:
-        # The narrow limit first: what it refuses does not count towards the others.
+        # The lowest limit comes first: what it refuses does not count towards the others.
         for limit, value in (
             (SIGN_IN_HERE, f"{network} {address}"),
             (SIGN_IN_NETWORK, network),
@@ -93,7 +94,7 @@ def require_reset(request: HttpRequest) -> None:
 
 
 def may_mail(request: HttpRequest, email: str) -> bool:
-    """Counts a reset mail; False where it is too many."""
+    """Counts a reset mail; returns False if it is one too many."""
     return RESET_ADDRESS.count(request, _normal(email))
 
 

@@ -1,4 +1,4 @@
-"""Aliases in the admin, to look at."""
+"""Shows aliases in the admin, without changing them."""
 
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from .models import Alias, AliasEvent
 
 @admin.register(Alias)
 class AliasAdmin(RecordAdmin):
-    """The aliases of all accounts."""
+    """Shows the aliases of all accounts."""
 
     list_display = ("name", "account", "target", "created_at", "updated_at")
     list_select_related = ("account",)
@@ -24,7 +24,7 @@ class AliasAdmin(RecordAdmin):
 
 @admin.register(AliasEvent)
 class AliasEventAdmin(ExactSearch):
-    """The history of aliases, deleted ones included."""
+    """Shows the history of all aliases, also deleted ones."""
 
     list_display = (
         "created_at",

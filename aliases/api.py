@@ -1,4 +1,4 @@
-"""The seven alias endpoints (docs/api.md#aliases)."""
+"""Answers the seven alias endpoints (docs/api.md#aliases)."""
 
 from django.utils import timezone
 from rest_framework.request import Request
@@ -17,7 +17,7 @@ from .serializers import AliasEventSerializer, AliasSerializer, HistoryQuery, St
 
 
 class Aliases(ControlView):
-    """All of an account's aliases."""
+    """Lists and creates aliases."""
 
     doing = "listing or creating aliases"
 
@@ -38,7 +38,7 @@ class Aliases(ControlView):
 
 
 class NamedAlias(ControlView):
-    """One alias, by its bare name."""
+    """Shows, changes and deletes an alias, by its name without `alias/`."""
 
     doing = "reading or changing the alias"
 
@@ -68,7 +68,7 @@ def _require_routable(request: Request, target: targets.Target) -> None:
 
 
 class AliasStats(ControlView):
-    """Use of an alias under all its names."""
+    """Shows the use of an alias under all its names."""
 
     doing = "adding up the alias's use"
 
@@ -83,7 +83,7 @@ class AliasStats(ControlView):
 
 
 class AliasHistory(ControlView):
-    """Changes of an alias, newest first."""
+    """Lists the changes of an alias, newest first."""
 
     doing = "reading the alias's history"
 

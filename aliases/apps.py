@@ -2,12 +2,12 @@ from django.apps import AppConfig
 
 
 class AliasesConfig(AppConfig):
-    """Accounts' own names for routes."""
+    """Configures aliases, an account's own names for routes."""
 
     name = "aliases"
 
     def ready(self) -> None:
-        from billing.usage import request_failures  # models exist from here on
+        from billing.usage import request_failures  # models can be imported only now
 
         from .resolve import ids_of
 

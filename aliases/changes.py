@@ -1,4 +1,7 @@
-"""Changes of aliases, each with its event. The account's row is locked, so that limit and names hold."""
+"""Creates, changes and deletes aliases, and records an event for each change.
+
+Locks the account's row, so that its limit holds and names stay unique.
+"""
 
 import uuid
 from datetime import datetime
@@ -15,13 +18,13 @@ from .models import Alias, AliasEvent
 from .resolve import absent
 from .targets import Target
 
-Maker = User | uuid.UUID | None  # a person, or the id of a key; None: a program of the operator's
+Maker = User | uuid.UUID | None  # a person, or the id of a key; None for an operator's program
 
 
 def find(account_id: uuid.UUID, name: str) -> Alias:
-    """The account's alias, in any case. Raises AliasNotFound."""
+    """Returns the account's alias with this name, in any case. Raises AliasNotFound."""
     wanted = name.lower() if name.isascii() else ""
-    # What can be no name is not asked for: PostgreSQL takes no NUL.
+    # An invalid name is not looked up: it may hold a NUL, which PostgreSQL rejects.
     alias = Alias.objects.filter(account_id=account_id, name=wanted).first() if ALIAS_NAME.fullmatch(wanted) else None
     if alias is None:
         raise absent(account_id, name[:64])
@@ -29,12 +32,12 @@ def find(account_id: uuid.UUID, name: str) -> Alias:
 
 
 def limit_of(account: Account) -> int:
-    """The account's own limit, else the gateway's."""
+    """Returns how many aliases the account may have: its own limit, or the gateway's."""
     return int(settings.GATEWAY_ALIAS_LIMIT) if account.alias_limit is None else account.alias_limit
 
 
 def create(account_id: uuid.UUID, name: str, target: Target, *, by: Maker = None) -> Alias:
-    """A new alias. Raises AliasExists, then AliasLimitReached."""
+    """Creates an alias. Raises AliasExists, or else AliasLimitReached."""
     with transaction.atomic():
         account = _locked(account_id)
         _require_free(account_id, name)
@@ -58,7 +61,10 @@ def change(
     only: uuid.UUID | None = None,
     by: Maker = None,
 ) -> Alias:
-    """Renames and repoints, both or neither. Raises AliasNotFound, InvalidAliasTarget, AliasExists."""
+    """Renames and repoints an alias, in one transaction. Raises AliasNotFound, InvalidAliasTarget, AliasExists.
+
+    `only` is the id that the alias must have: the name may have passed to another alias.
+    """
     with transaction.atomic():
         alias = _locked_alias(account_id, current_name, only)
         if target is not None and not target.states_locode and alias.locode != GLOBAL:
@@ -83,7 +89,7 @@ def change(
 
 
 def delete(account_id: uuid.UUID, name: str, *, only: uuid.UUID | None = None, by: Maker = None) -> None:
-    """Deletes for good. Raises AliasNotFound."""
+    """Deletes an alias; `only` is the id that it must have. Raises AliasNotFound."""
     with transaction.atomic():
         alias = _locked_alias(account_id, name, only)
         _note(alias, AliasEvent.Type.DELETED, timezone.now(), by, old_name=alias.name, old_target=alias.target)
@@ -97,7 +103,7 @@ def _locked(account_id: uuid.UUID) -> Account:
 def _locked_alias(account_id: uuid.UUID, name: str, only: uuid.UUID | None) -> Alias:
     _locked(account_id)
     alias = find(account_id, name)
-    if only is not None and alias.pk != only:  # the name has moved on to another one
+    if only is not None and alias.pk != only:  # another alias has this name now
         raise AliasNotFound
     return alias
 

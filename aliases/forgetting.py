@@ -1,6 +1,6 @@
-"""Forgetting of a closed account whose records need not be kept any longer (docs/security.md#accounts).
+"""Removes names and people of a closed account whose records need not be kept longer (docs/security.md#accounts).
 
-The ledger and the records stay, under ids.
+The ledger and the records stay, with ids instead of names.
 """
 
 from collections.abc import Iterable
@@ -25,12 +25,12 @@ from .models import Alias, AliasEvent
 REASON_GONE = "forgotten"
 
 
-class StillKept(ValueError):
-    """The account is not closed, or its records are to be kept."""
+class RecordsStillKept(ValueError):
+    """The account is not closed, or its records must still be kept."""
 
 
 def forget(account: Account) -> None:
-    """Takes away all names and people of an account. Raises StillKept."""
+    """Removes all names and people of an account. Raises RecordsStillKept."""
     with transaction.atomic():
         account = locked(account.pk)
         _require_to_be_over(account)
@@ -48,15 +48,15 @@ def forget(account: Account) -> None:
 
 def _require_to_be_over(account: Account) -> None:
     if account.closed_at is None:
-        raise StillKept(f"{account.name} is not closed: run close_account first.")
+        raise RecordsStillKept(f"{account.name} is not closed: run close_account first.")
     last = _last_booked(account)
     if last is None:
         return
-    # The law counts from the end of the year in which a book was written.
+    # By law the years count from the end of the year in which a record was written.
     last = last.astimezone(UTC)
     end = last.year + settings.RECORD_YEARS
     if timezone.now().astimezone(UTC).year <= end:
-        raise StillKept(
+        raise RecordsStillKept(
             f"{account.name} has records of {last:%Y-%m-%d}, which are kept until the end of {end} (RECORD_YEARS)."
         )
 
@@ -69,12 +69,12 @@ def _last_booked(account: Account) -> datetime | None:
 
 
 def _blank_history(account: Account) -> None:
-    """Removes names from the history of what staff did. Who did it, to which id, and when stays."""
+    """Removes names from the history of staff's actions. It still shows who changed which id, and when."""
     about = _entries_of(Account, [account.pk])
     for model in (ApiKey, Membership, Invitation, Suspension, Alias):
         about |= _entries_of(model, model._base_manager.filter(account=account).values_list("pk", flat=True))
     about |= _entries_of(Alias, AliasEvent.objects.filter(account=account).values_list("alias_id", flat=True))
-    # Of members and invitations that went before, the words alone say whose they were.
+    # Entries about deleted members and invitations can only be found by their text.
     for model, words in ((Membership, "in"), (Invitation, "to")):
         of_model = ContentType.objects.get_for_model(model)
         about |= Q(content_type=of_model, object_repr__endswith=f" {words} {account.name}")

@@ -1,4 +1,4 @@
-"""An account's own names for routes, and what has happened to them."""
+"""Defines an account's own names for routes, and their history."""
 
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ from gateway.ids import uuid7
 
 
 class Alias(models.Model):
-    """A name for a pinned route, kept as words: each request decides where they lead."""
+    """Is a name for a pinned route. The target is stored as text, and each request looks it up."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="aliases")
@@ -42,10 +42,10 @@ class Alias(models.Model):
 
 
 class AliasEvent(models.Model):
-    """One change of an alias, which outlives it. Targets are 4-part ids."""
+    """Records one change of an alias, and stays when the alias is deleted. Targets are ids of four segments."""
 
     class Type(models.TextChoices):
-        """A kind of change."""
+        """Lists the kinds of changes."""
 
         CREATED = "created", "created"
         RENAMED = "renamed", "renamed"
@@ -60,7 +60,7 @@ class AliasEvent(models.Model):
     new_name = models.CharField(max_length=64, null=True)  # noqa: DJ001
     old_target = models.CharField(max_length=400, null=True)  # noqa: DJ001
     new_target = models.CharField(max_length=400, null=True)  # noqa: DJ001
-    # Who did it: a person on the pages, or a key by the API. Neither in events from before it was kept.
+    # The author: a person on the pages, or a key of the API. Both are null in old events, which did not record it.
     by = models.ForeignKey(
         User, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False, db_constraint=False
     )

@@ -1,4 +1,4 @@
-"""The one way from a `model` string to a route."""
+"""Finds the route that a `model` string stands for; nothing else does."""
 
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,15 +21,16 @@ BY_NAME = Statement(
     b"alias by name",
     b"SELECT id, provider, canonical_id, locode FROM aliases_alias WHERE account_id = $1::uuid AND name = $2::varchar",
 )
-MOST_COMPARED = 100  # of an account's aliases
+MOST_COMPARED = 100  # aliases of an account that are searched for a similar name
 
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """A use of a route: its endpoint and modalities.
+    """Describes what a route is needed for: the endpoint and the modalities.
 
-    `refusals`, by region id, are of unfit routes; a `conversation` stays on one of equals; what `may_probe` may be the
-    request that finds out whether a provider that was down is back.
+    `refusals` returns the errors of the routes that cannot serve the request, by region id. `conversation` returns a
+    key that keeps requests on the same one of equal routes. With `may_probe`, the request may test whether a provider
+    that was down is back.
     """
 
     modalities: Collection[str]
@@ -41,7 +42,7 @@ class Purpose:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """A route, the candidates behind an automatic choice, and the providers that it passed by."""
+    """Holds the chosen route, the other candidates of an automatic choice, and the providers that were skipped."""
 
     route: Route
     routing_mode: str = "explicit"
@@ -62,7 +63,7 @@ def resolve(
     now: datetime,
     event: RequestEvent | None = None,
 ) -> Resolution:
-    """The route that `text` means now. Raises what routing refuses, and AliasNotFound."""
+    """Returns the route that `text` stands for now. Raises AliasNotFound, or the ApiError of the routing rules."""
     with answering_within(BRIEF_SECONDS):
         try:
             wanted_id = parse_model_id(text)
@@ -97,7 +98,7 @@ def _aliased(
 
 
 def _read(account_id: uuid.UUID, name: str) -> tuple[uuid.UUID, str, str, str] | None:
-    # uncached: a repoint acts on the very next request
+    # Not cached, so that a changed target takes effect with the next request.
     sessions = sessions_of("default")
     if sessions is not None:
         row = sessions.read(BY_NAME, [account_id.hex.encode(), name.encode()])
@@ -110,14 +111,14 @@ def _read(account_id: uuid.UUID, name: str) -> tuple[uuid.UUID, str, str, str] |
 
 
 def ids_of(named: Collection[Named]) -> dict[Named, uuid.UUID]:
-    """Returns the ids of the aliases that exist, out of the ones that are given."""
+    """Returns the ids of the given aliases; leaves out aliases that do not exist."""
     accounts, names = {each.account_id for each in named}, {each.name for each in named}
     found = Alias.objects.filter(account_id__in=accounts, name__in=names)
     return {Named(account, name): alias for account, name, alias in found.values_list("account_id", "name", "id")}
 
 
 def absent(account_id: uuid.UUID, name: str, *, param: str | None = None) -> AliasNotFound:
-    """The refusal, with the account's similar aliases."""
+    """Returns the error for an unknown alias; its message names similar aliases of the account."""
     try:
         own = Alias.objects.filter(account_id=account_id).order_by("name").values_list("name", flat=True)
         near = nearest.near_names(name, list(own[:MOST_COMPARED]))
@@ -139,6 +140,7 @@ def _pinned(snapshot: Snapshot, wanted: ExplicitId, now: datetime) -> Route:
 
 
 def _chosen(snapshot: Snapshot, auto: AutoId, purpose: Purpose, now: datetime) -> Resolution:
+    # 1. Find the routes that can take the request.
     today = now.date()
     offered = [route for offer in selection.offers_of(snapshot, auto) for route in offer.routes.values()]
     try:
@@ -152,17 +154,19 @@ def _chosen(snapshot: Snapshot, auto: AutoId, purpose: Purpose, now: datetime) -
     ranked = _ranked(able or routes, snapshot)
     if not able:
         raise refused[ranked.routes[0].region_id]
-    behind: tuple[Route, ...] = ()
+    # 2. Prefer providers that are up, unless one that is down may be probed.
+    skipped: tuple[Route, ...] = ()
     down = [route for route in ranked.routes if health.is_passed_by(route.upstream)]
     if down and len(down) < len(able):
         up = [route for route in able if not health.is_passed_by(route.upstream)]
-        ranked, behind = _ranked(up, snapshot), tuple(down)
+        ranked, skipped = _ranked(up, snapshot), tuple(down)
         probe = _probed(up, down, snapshot) if purpose.may_probe else None
         if probe is not None:
-            behind = tuple(route for route in down if route.upstream is not probe.routes[0].upstream)
+            skipped = tuple(route for route in down if route.upstream is not probe.routes[0].upstream)
             ranked = probe
-        for route in behind:
+        for route in skipped:
             health.note_passed_by(route.upstream.slug)
+    # 3. Share requests among equal routes.
     ordered = ranked.routes
     if ranked.tied > 1:
         conversation = purpose.conversation()
@@ -173,13 +177,16 @@ def _chosen(snapshot: Snapshot, auto: AutoId, purpose: Purpose, now: datetime) -
         routing_mode="auto",
         routing_reason=ranked.reason,
         requested_auto=str(auto),
-        others=(*others, *behind),  # for failover, which would rather try them than nobody
-        skipped=tuple(dict.fromkeys(route.upstream.slug for route in behind)),
+        others=(*others, *skipped),  # failover tries the skipped ones last
+        skipped=tuple(dict.fromkeys(route.upstream.slug for route in skipped)),
     )
 
 
 def _probed(up: Sequence[Route], down: Sequence[Route], snapshot: Snapshot) -> selection.Ranking | None:
-    """Spends the probe of a provider that would be chosen if it was not down. Returns the ranking that it leads."""
+    """Returns the ranking led by a provider that would be chosen if it was not down, and uses up its probe.
+
+    Returns None if there is none.
+    """
     for route in down:
         if health.has_probe(route.upstream.slug):
             ranked = _ranked([*up, route], snapshot)

@@ -1,4 +1,4 @@
-"""The alias API's shapes (docs/api.md#aliases)."""
+"""Reads and writes the objects of the alias API (docs/api.md#aliases)."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from .models import Alias, AliasEvent
 
 
 def alias_name(value: Any) -> str:
-    """A bare name in lower case. Raises InvalidAliasName."""
-    # Beyond ASCII, letters such as the Kelvin sign become a plain `k` in lower case.
+    """Returns a name without `alias/`, in lower case. Raises InvalidAliasName."""
+    # Rejects other than ASCII: in lower case the Kelvin sign, for example, becomes a plain `k`.
     name = value.lower() if isinstance(value, str) and value.isascii() else ""
     if not ALIAS_NAME.fullmatch(name):
         raise InvalidAliasName.of_field("name", f"must have {ALIAS_RULE}.")
@@ -21,7 +21,7 @@ def alias_name(value: Any) -> str:
 
 
 class AliasSerializer(serializers.ModelSerializer[Alias]):
-    """The Alias object."""
+    """Writes the Alias object."""
 
     class Meta:
         model = Alias
@@ -29,7 +29,7 @@ class AliasSerializer(serializers.ModelSerializer[Alias]):
 
 
 class AliasEventSerializer(serializers.ModelSerializer[AliasEvent]):
-    """The AliasEvent object."""
+    """Writes the AliasEvent object."""
 
     class Meta:
         model = AliasEvent
@@ -41,12 +41,12 @@ class AliasEventSerializer(serializers.ModelSerializer[AliasEvent]):
 
 
 class StatsQuery(serializers.Serializer[Any]):
-    """How many UTC days, today included."""
+    """Reads the number of UTC days, with today."""
 
     days = LimitField(maximum=365, default=30)
 
 
 class HistoryQuery(serializers.Serializer[Any]):
-    """How many events."""
+    """Reads the number of events."""
 
     limit = LimitField(maximum=200, default=50)

@@ -1,4 +1,4 @@
-"""Statistics of an alias by its identity: a rename keeps them."""
+"""Computes statistics of an alias by its id, so that a new name keeps them."""
 
 from datetime import date, timedelta
 from decimal import Decimal
@@ -12,7 +12,7 @@ from .models import Alias
 
 
 def of_alias(alias: Alias, *, days: int, today: date, catalogue: Snapshot) -> dict[str, Any]:
-    """Totals and breakdown of the last `days` UTC days."""
+    """Returns totals and breakdown of the last `days` UTC days, as the API shows them."""
     rows = rows_of(alias, days=days, today=today)
     return {
         "totals": _figures(sum((row.totals for row in rows), Totals())),
@@ -21,7 +21,7 @@ def of_alias(alias: Alias, *, days: int, today: date, catalogue: Snapshot) -> di
 
 
 def rows_of(alias: Alias, *, days: int, today: date) -> list[Row]:
-    """A row for each provider, model and region."""
+    """Returns a row for each provider, model and region in the last `days` UTC days."""
     scope = Scope(alias.account_id, alias_id=alias.pk)
     period = Days(today - timedelta(days=days - 1), today)
     return breakdown(scope, period, By.PROVIDER, By.MODEL, By.REGION)
@@ -36,7 +36,7 @@ def _represented(row: Row, catalogue: Snapshot) -> dict[str, Any]:
 
 
 def _figures(totals: Totals) -> dict[str, int | float]:
-    # all of them are required: a sum that no record knows is zero
+    # The API requires every figure, so an unknown one is 0.
     return {
         "requests": totals.requests,
         "prompt_tokens": totals.prompt_tokens,

@@ -1,4 +1,4 @@
-"""Targets of an alias, routed as fail-closed as requests."""
+"""Reads the targets of aliases, and checks that a request to them would be served."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -10,7 +10,7 @@ from catalogue.routing.routes import GLOBAL, ExplicitId, Snapshot, region_label
 from gateway.errors import ApiError, InvalidAliasTarget
 
 FIELDS = ("provider", "canonical_id", "locode")
-LONGEST = 400  # characters; no id of a catalogue comes near
+LONGEST = 400  # characters; ids of the catalogue are much shorter
 SHAPES = (
     "A target needs provider and canonical_id; locode is optional and defaults to 'global'. Send them as flat fields, "
     "as a nested `target` object, or as a `target` string provider/canonical_id/locode. A repoint must send all "
@@ -20,7 +20,7 @@ SHAPES = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A route in words, `global` where `states_locode` is false."""
+    """Names a route. If `states_locode` is false, the client sent no locode and it is `global`."""
 
     provider: str
     canonical_id: str
@@ -32,13 +32,16 @@ class Target:
 
 
 def from_body(body: dict[str, Any]) -> Target | None:
-    """The target of a create or repoint, flat fields first, if any. Raises InvalidAliasTarget."""
+    """Returns the target in a request's body, or None. Flat fields override those in `target`.
+
+    Raises InvalidAliasTarget.
+    """
     fields = _nested(body.get("target")) | _stated(body)
     return _target(fields) if fields else None
 
 
 def from_id(text: str) -> Target:
-    """The target of 3 or 4 segments. Raises InvalidAliasTarget."""
+    """Returns the target in an id of 3 or 4 segments. Raises InvalidAliasTarget."""
     return _target(_nested(text))
 
 
@@ -68,7 +71,7 @@ def _nested(target: Any) -> dict[str, Any]:
 
 
 def require_routable(target: Target, snapshot: Snapshot, today: date, currency: str) -> None:
-    """Raises InvalidAliasTarget with the router's explanation."""
+    """Raises InvalidAliasTarget with the router's message unless the target could be routed, now or when it is back."""
     try:
         require_served(target, snapshot, today, currency, even_unavailable=True)
     except ApiError as error:
@@ -78,7 +81,7 @@ def require_routable(target: Target, snapshot: Snapshot, today: date, currency: 
 def require_served(
     target: Target, snapshot: Snapshot, today: date, currency: str, *, even_unavailable: bool = False
 ) -> None:
-    """Raises what a request of it would be refused with."""
+    """Raises the ApiError that a request to the target would get. `even_unavailable`: also if it is switched off."""
     wanted = ExplicitId(target.provider, target.canonical_id, target.locode)
     route = routing.pin(snapshot, wanted, today, even_unavailable=even_unavailable)
     routing.require_modality(route, WITH_ENDPOINT, "any endpoint")

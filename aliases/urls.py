@@ -1,4 +1,4 @@
-"""The alias endpoints."""
+"""Lists the alias endpoints."""
 
 from django.urls import re_path
 

@@ -1,6 +1,6 @@
-"""The catalogue in the admin; a seeded file overwrites edits."""
-# Addresses, headers and names of variables are changed by seeding only: whoever could edit where a credential is sent
-# could have the gateway send its keys elsewhere.
+"""Shows the catalogue in the admin, and lets staff edit it. Seeding a file overwrites their edits."""
+# Addresses, headers and names of variables are changed only by seeding. Otherwise staff could make the gateway send a
+# provider's credential elsewhere.
 
 import json
 from decimal import Decimal
@@ -41,7 +41,7 @@ _PRICES = (
     "price_tiers",
 )
 
-# The columns of a provider that may be edited here; all others are read.
+# The columns of a provider that can be edited here; all others are read-only.
 _OF_PROVIDERS = (
     *("id", "name", "country", "eu_native", "us_legal_reach", "status_override"),
     *("stream_options", "developer_role", "reasoning_content"),
@@ -51,11 +51,11 @@ CHANGES_SHOWN = 20
 
 class _CatalogueAdmin(SaysValues):
     def hold(self, row: Row) -> None:
-        changes.hold()  # the row that every writer of the catalogue queues for, seeding included
+        changes.hold()  # locks the row that every writer of the catalogue locks first, also seeding
 
 
-class _Seeded:
-    # seeding alone adds and removes; an offer is switched off by its state
+class _SeededTable:
+    # Only seeding adds and removes rows; an offer is switched off by its state.
     def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
         return False
 
@@ -64,8 +64,8 @@ class _Seeded:
 
 
 @admin.register(models.Provider)
-class ProviderAdmin(_Seeded, ProviderActions, _CatalogueAdmin):
-    """Companies, a status override, and their service."""
+class ProviderAdmin(_SeededTable, ProviderActions, _CatalogueAdmin):
+    """Shows providers and their health, and lets staff set a status or disable them."""
 
     list_display = (
         "slug",
@@ -98,7 +98,7 @@ class ProviderAdmin(_Seeded, ProviderActions, _CatalogueAdmin):
 
     @admin.display(description="status")
     def published_status(self, provider: models.Provider) -> str:
-        """The status as published, and why; "no calls" where `/v1/providers`, for want of a word, says healthy."""
+        """Returns the published status and its reason. Without calls it is "no calls", not "healthy" as in the API."""
         calls = health.seen_of(provider).minutes
         if not provider.status_override and not calls.attempts:
             return health.shown_status("", calls)
@@ -119,7 +119,7 @@ class ProviderAdmin(_Seeded, ProviderActions, _CatalogueAdmin):
         return self._calls(health.seen_of(provider).hour)
 
     def _calls(self, calls: health.Observed) -> str:
-        # red where most failed, however few
+        # red if most calls failed, even if they were few
         return format_html('<strong class="failing">{}</strong>', calls.in_words) if calls.fails else calls.in_words
 
     @admin.display(description="last failure")
@@ -144,22 +144,22 @@ class ProviderAdmin(_Seeded, ProviderActions, _CatalogueAdmin):
 
 
 class _ExactDecoder(json.JSONDecoder):
-    """JSON whose numbers stay what was typed."""
+    """Reads JSON without rounding its numbers."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options | {"parse_float": Decimal})
 
 
 class RegionForm(RowAsShown, forms.ModelForm[models.Region]):
-    """A route, its prices held to the rules of a catalogue file."""
+    """Lets staff edit a route. Its prices must follow the rules of a catalogue file."""
 
     price_tiers = forms.JSONField(
         required=False,
         encoder=DjangoJSONEncoder,
         decoder=_ExactDecoder,
-        help_text="Prices of longer prompts, as the catalogue's file has them: "
+        help_text="Prices of longer prompts, as in a catalogue file: "
         '[{"above_prompt_tokens": 272000, "prompt_per_1m_tokens": 5.00, "completion_per_1m_tokens": 22.50}]. '
-        "A cache price that a tier does not state is the tier's own prompt price.",
+        "A tier without a cache price uses its prompt price.",
     )
 
     class Meta:
@@ -179,8 +179,8 @@ class RegionForm(RowAsShown, forms.ModelForm[models.Region]):
         return values | {"price_tiers": tiers}
 
 
-class RegionInline(_Seeded, admin.StackedInline[Any, Any]):
-    """The routes of a model."""
+class RegionInline(_SeededTable, admin.StackedInline[Any, Any]):
+    """Shows the routes of a model on its page."""
 
     model = models.Region
     form = RegionForm
@@ -195,8 +195,8 @@ class RegionInline(_Seeded, admin.StackedInline[Any, Any]):
 
 
 @admin.register(models.Model)
-class ModelAdmin(_Seeded, OfferActions, _CatalogueAdmin):
-    """Offers: their state, limits and routes."""
+class ModelAdmin(_SeededTable, OfferActions, _CatalogueAdmin):
+    """Shows offers, and lets staff edit their state, limits and routes."""
 
     list_display = ("__str__", "name", "modality", "state", "retires_on")
     list_filter = ("state", "modality", "provider")
@@ -214,25 +214,25 @@ class ModelAdmin(_Seeded, OfferActions, _CatalogueAdmin):
 
 @admin.display(description="from")
 def price_before(change: Any) -> str:
-    """The price before it, with its currency."""
+    """Returns the old price with its currency."""
     return "none" if change.old is None else f"{plain(change.old)} {change.currency_old}"
 
 
 @admin.display(description="to")
 def price_after(change: Any) -> str:
-    """The price since, with its currency."""
+    """Returns the new price with its currency."""
     return "none" if change.new is None else f"{plain(change.new)} {change.currency_new}"
 
 
 @admin.display(description="by")
 def changed_by(change: Any) -> str:
-    """The person, or seeding."""
+    """Returns the name of the person who changed it, or "by seeding"."""
     return change.changed_by_name or f"by {change.get_via_display()}"
 
 
 @admin.register(models.Region)
-class RegionAdmin(_Seeded, RouteActions, _CatalogueAdmin):
-    """Routes: their state, prices and quota."""
+class RegionAdmin(_SeededTable, RouteActions, _CatalogueAdmin):
+    """Shows routes, and lets staff edit their state, prices and quota."""
 
     form = RegionForm
     list_display = (
@@ -294,7 +294,7 @@ class RegionAdmin(_Seeded, RouteActions, _CatalogueAdmin):
 
 @admin.register(PriceChange)
 class PriceChangeAdmin(ExactSearch):
-    """The history of all prices."""
+    """Shows the history of all prices."""
 
     list_display = ("changed_at", "route", "field", price_before, price_after, changed_by)
     list_filter = ("via",)
@@ -307,7 +307,7 @@ class PriceChangeAdmin(ExactSearch):
 
 @admin.register(models.Place)
 class PlaceAdmin(_CatalogueAdmin):
-    """UN/LOCODEs."""
+    """Shows places by UN/LOCODE."""
 
     list_display = ("code", "name", "country", "eu", "eea")
     list_filter = ("eu", "eea", "country")
@@ -317,7 +317,7 @@ class PlaceAdmin(_CatalogueAdmin):
 
 @admin.register(models.GridIntensity)
 class GridIntensityAdmin(_CatalogueAdmin):
-    """Carbon intensity of electricity by country and year."""
+    """Shows the yearly carbon intensity of electricity by country."""
 
     list_display = ("country", "gco2_per_kwh", "source", "as_of")
     search_fields = ("country",)
@@ -326,7 +326,7 @@ class GridIntensityAdmin(_CatalogueAdmin):
 
 @admin.register(grid.GridSlot)
 class GridSlotAdmin(RecordAdmin):
-    """Carbon intensity by the hour, as imported."""
+    """Shows imported carbon intensities by the hour."""
 
     list_display = ("start", "end", "zone", "gco2_per_kwh", "kind", "source")
     list_filter = ("kind", "source")
@@ -334,14 +334,14 @@ class GridSlotAdmin(RecordAdmin):
 
 @admin.register(grid.GridImport)
 class GridImportAdmin(RecordAdmin):
-    """The freshness of each source."""
+    """Shows when each source of carbon intensities was last imported."""
 
     list_display = ("source", "attempted_at", "imported_at", "fault")
 
 
 @admin.register(models.EnergyEstimate)
 class EnergyEstimateAdmin(_CatalogueAdmin):
-    """Energy of models."""
+    """Shows the energy of models per token."""
 
     list_display = ("canonical_id", "energy_per_token_wh")
     search_fields = ("canonical_id",)
@@ -357,7 +357,7 @@ class EnergyEstimateAdmin(_CatalogueAdmin):
 
 @admin.register(models.ExchangeRate)
 class ExchangeRateAdmin(_CatalogueAdmin):
-    """Currencies."""
+    """Shows the exchange rates of currencies."""
 
     list_display = ("currency", "units_per_eur", "as_of")
     search_fields = ("currency",)

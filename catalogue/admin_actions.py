@@ -1,4 +1,4 @@
-"""Actions on offers and routes, each in every row's history."""
+"""Adds the admin's actions on providers, offers and routes. Each is recorded in the history of every row."""
 
 from typing import Any
 
@@ -19,22 +19,22 @@ from .routing import quota
 
 
 class ReasonForm(ActionForm):
-    """The choice of an action, with a reason."""
+    """Asks for an action and a reason."""
 
     reason = forms.CharField(required=False, max_length=500)
 
 
-class _Switching(admin.ModelAdmin[Any]):
-    """Actions that change the state of rows."""
+class _StateActions(admin.ModelAdmin[Any]):
+    """Is the base of admins whose actions change the state of rows."""
 
     action_form = ReasonForm
 
     def switch(self, request: HttpRequest, rows: QuerySet[Any], done: str, **columns: object) -> None:
-        """Writes the columns, tells the workers, and notes it on each row."""
+        """Writes the columns, lets the workers reload, and records the change in each row's history."""
         reason = _reason(request)
         note = f"{done}: {reason}" if reason else f"{done}."
         with transaction.atomic():
-            changes.bump()  # first: its row is what writers of the catalogue queue for
+            changes.bump()  # first: every writer of the catalogue locks its row
             touched = list(rows)
             self.model._default_manager.filter(pk__in=[row.pk for row in touched]).update(**columns)
             for row in touched:
@@ -42,24 +42,24 @@ class _Switching(admin.ModelAdmin[Any]):
         self.message_user(request, f"{note} ({', '.join(map(str, touched))})", messages.SUCCESS)
 
     def has_reason(self, request: HttpRequest) -> bool:
-        """Says so where the action came without a reason."""
+        """Returns whether the action came with a reason, and shows an error if not."""
         if not _reason(request):
-            self.message_user(request, "Nothing was changed: give a reason beside the action.", messages.ERROR)
+            self.message_user(request, "Nothing was changed: give a reason next to the action.", messages.ERROR)
         return bool(_reason(request))
 
 
 class ServiceForm(forms.Form):
-    """The reason why a provider is disabled."""
+    """Asks why a provider is disabled."""
 
     reason = forms.CharField(
         max_length=500,
-        help_text="Clients read it in the answers to their requests, and staff in the history.",
+        help_text="Shown to clients in errors, and to staff in the history.",
         widget=forms.TextInput(attrs={"class": "vTextField", "autocomplete": "off"}),
     )
 
 
-class ProviderActions(_Switching, RowPages):
-    """Takes providers with their offers out of service, and back."""
+class ProviderActions(_StateActions, RowPages):
+    """Lets staff disable providers with all their offers, and serve them again."""
 
     actions = ("disable", "serve_again")
 
@@ -68,7 +68,7 @@ class ProviderActions(_Switching, RowPages):
         return [path("<path:object_id>/service/", view, name="catalogue_provider_service"), *super().get_urls()]
 
     def change_service(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """GET: asks. POST: `disable` with a reason, or `serve`."""
+        """Asks for confirmation on GET. On POST, disables the provider with a reason, or serves it again."""
         provider: Provider = self.row_or_404(request, object_id, allowed=self.has_change_permission(request))
         chosen, form = Provider.objects.filter(pk=provider.pk), ServiceForm(request.POST or None)
         if "serve" in request.POST:
@@ -90,8 +90,8 @@ class ProviderActions(_Switching, RowPages):
         self.switch(request, rows, "Served again", disabled_reason="")
 
 
-class OfferActions(_Switching):
-    """Offers: unavailable for now, disabled, served."""
+class OfferActions(_StateActions):
+    """Lets staff make offers unavailable for now, disable them, or serve them again."""
 
     actions = ("make_unavailable", "disable", "serve")
 
@@ -112,8 +112,8 @@ class OfferActions(_Switching):
         self.switch(request, rows, "Served", state=State.SERVED, unavailable_reason="")
 
 
-class RouteActions(_Switching):
-    """Routes: disabled, served; and the quota of today."""
+class RouteActions(_StateActions):
+    """Lets staff disable routes or serve them again, and use up or reset today's quota."""
 
     actions = ("disable", "serve", "hold_today", "reset_today")
 

@@ -1,4 +1,4 @@
-"""The models of `POST /v1/messages`, as Anthropic's clients list them."""
+"""Lists the models that `POST /v1/messages` serves, in the form of Anthropic's API."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -10,12 +10,12 @@ from gateway.server.turns import in_turns
 from .listing import Info, PerSnapshot, View, autos, listed, model_info
 from .routing.routes import Snapshot
 
-SERVED = ("chat", "completion", None)  # modalities; candidates of an `auto/…` entry may have several
+SERVED = ("chat", "completion", None)  # modalities; None if the candidates of an `auto/…` entry differ
 USUAL_LIMIT, MOST = 20, 1000
 
 
 def page(snapshot: Snapshot, view: View, query: Mapping[str, str]) -> Info:
-    """A page by `limit`, `after_id` or `before_id`. Raises InvalidRequest."""
+    """Returns the page that `limit`, `after_id` or `before_id` asks for. Raises InvalidRequest."""
     entries, positions = _listings.of(snapshot, view)
     limit = _limit(query.get("limit"))
     if (before := query.get("before_id")) is not None:
@@ -37,7 +37,7 @@ def page(snapshot: Snapshot, view: View, query: Mapping[str, str]) -> Info:
 
 
 def entry(info: Info) -> Info:
-    """A ModelInfo in Anthropic's shape. Unknown figures are null there."""
+    """Returns a ModelInfo in the form of Anthropic's API, where unknown figures are null."""
     return {
         "type": "model",
         "id": info["id"],
@@ -50,7 +50,7 @@ def entry(info: Info) -> Info:
 
 
 def _entries(snapshot: Snapshot, view: View) -> tuple[list[Info], dict[str, int]]:
-    """All entries, and the position of each."""
+    """Returns all entries, and the position of each by its id."""
     explicit = [model_info(offer, routes) for offer, routes in listed(snapshot, view)]
     infos = in_turns([*explicit, *autos(snapshot, view)])
     entries = [entry(info) for info in infos if info.get("modality") in SERVED]

@@ -1,4 +1,4 @@
-"""`GET /v1/models`, `/v1/models/{model}` and `/v1/providers`."""
+"""Answers `GET /v1/models`, `/v1/models/{model}` and `/v1/providers`."""
 
 from datetime import date
 from typing import Any
@@ -25,25 +25,25 @@ from .routing.routes import JURISDICTIONS, AliasId, AutoId, ExplicitId, Snapshot
 
 
 class ProvidersQuery(serializers.Serializer[Any]):
-    """A filter that may be left out, but not be empty."""
+    """Reads the filter by jurisdiction. It may be absent, but not empty."""
 
     jurisdiction = ChoiceField(sorted(JURISDICTIONS), required=False)
 
 
 class ModelsQuery(ProvidersQuery):
-    """Another filter."""
+    """Reads the filters by jurisdiction and modality."""
 
     modality = ChoiceField(Modality.values, required=False)
 
 
 class Models(ControlView):
-    """The models that can be served now."""
+    """Lists the models that can be served now."""
 
     doing = "listing the models"
     authentication_classes = (KeyAuthentication,)
 
     def get(self, request: Request) -> HttpResponse | Response:
-        # prepared once per catalogue version and filter
+        # The body is prepared once for each catalogue version and filter.
         catalogue = snapshot.current()
         query = ModelsQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
@@ -54,9 +54,9 @@ class Models(ControlView):
         headers = {
             "ETag": found.etag,
             "Cache-Control": "private, no-cache",
-            "Content-Length": str(len(found.body)),  # of a 304 too: it tells the length of what is not sent again
+            "Content-Length": str(len(found.body)),  # also on a 304, which does not send the body
         }
-        # If-None-Match is compared weakly, since proxies that compress make a strong validator weak.
+        # Compares weakly, because proxies that compress turn a strong validator into a weak one.
         known = [etag.removeprefix("W/") for etag in parse_etags(request.headers.get("If-None-Match", ""))]
         if "*" in known or found.etag in known:
             return HttpResponseNotModified(headers=headers)
@@ -64,13 +64,13 @@ class Models(ControlView):
 
 
 class Model(ControlView):
-    """One model, by an id that holds slashes."""
+    """Shows one model by its id, which contains slashes."""
 
     doing = "reading the model"
     authentication_classes = (KeyAuthentication,)
 
     def get(self, request: Request, model_id: str) -> Response:
-        # 404 for all that is not listed, ids of the wrong form included
+        # Answers 404 for any id that is not listed, also for a malformed one.
         try:
             wanted = parse_model_id(model_id)
         except ApiError as error:
@@ -84,7 +84,7 @@ class Model(ControlView):
 
 
 class Providers(ControlView):
-    """The configured providers."""
+    """Lists the configured providers."""
 
     doing = "listing the providers"
 
@@ -115,6 +115,6 @@ def _found(catalogue: Snapshot, wanted: ExplicitId | AutoId | AliasId, view: Vie
 
 
 def _now(catalogue: Snapshot) -> tuple[date, frozenset[int]]:
-    """Today (UTC), and the routes whose quota is spent: read live."""
+    """Returns today (UTC), and the region ids whose quota is used up; reads the counters each time."""
     today = timezone.now().date()
     return today, quota.held(catalogue.with_quota, today)

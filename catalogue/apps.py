@@ -7,14 +7,15 @@ from gateway.server.hooks import Periodic, Reading, worker_hooks
 
 
 class CatalogueConfig(AppConfig):
-    """Offers, and the snapshot that routing reads."""
+    """Connects the catalogue to the worker's hooks: snapshot, health of providers, imports."""
 
     name = "catalogue"
 
     def ready(self) -> None:
-        from . import changes  # models exist from here on
-        from .footprint import grid_import  # models exist from here on
-        from .routing import health, snapshot, troubles  # models exist from here on
+        # Models can be imported only now.
+        from . import changes
+        from .footprint import grid_import
+        from .routing import health, snapshot, troubles
 
         changes.watch_tables()
         worker_hooks.start.append(snapshot.refresh)
@@ -30,7 +31,7 @@ class CatalogueConfig(AppConfig):
             ),
             Reading(
                 "gateway_catalogue_checked_timestamp_seconds",
-                "When the database last told a worker the catalogue's version: of the worker that waits longest.",
+                "When a worker last read the catalogue's version from the database: the oldest of all workers.",
                 lambda: {"": time.time() - snapshot.unchecked_seconds()} if snapshot.is_loaded() else {},
                 how="livemin",
             ),

@@ -1,4 +1,4 @@
-"""The catalogue as clients read it; the unknown is absent."""
+"""Writes the catalogue as the API shows it. Unknown values are left out."""
 
 import hashlib
 import threading
@@ -24,7 +24,7 @@ from .routing.snapshot import in_slices
 GLOBAL_LABEL = "GLOBAL-AVERAGE"
 AUTO_MODALITIES = ("chat", "completion")
 LISTED_PRICES = ("prompt", "completion", "cache_read", "cache_write", "batch_prompt", "batch_completion")
-# Three jurisdictions and five modalities, each or none; beyond that the oldest goes. A large one has 5 MB.
+# There are three jurisdictions and five modalities, each optional: (3 + 1) * (5 + 1). A large listing has 5 MB.
 MOST_VIEWS = 24
 Info = dict[str, Any]
 T = TypeVar("T")
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The filter of a listing: today, spent quotas, the client's own."""
+    """Filters a listing: by day, by used-up quotas (`held`, region ids), and by what the client asks for."""
 
     today: date
     held: Collection[int] = ()
@@ -44,7 +44,7 @@ class View:
 
 
 def listed(snapshot: Snapshot, view: View) -> Iterator[tuple[Offer, list[Route]]]:
-    """Offers that can be served now, with the routes that pass."""
+    """Yields the offers that can be served now and pass the filter, with their routes that do."""
     for _, offer in sorted(snapshot.offers.items()):
         take_turns()
         if view.modality is None or offer.modality == view.modality:
@@ -54,19 +54,19 @@ def listed(snapshot: Snapshot, view: View) -> Iterator[tuple[Offer, list[Route]]
 
 
 def servable(offer: Offer, view: View) -> list[Route]:
-    """An offer's routes of now, in the jurisdiction."""
+    """Returns the routes of an offer that can be served now and are in the jurisdiction."""
     return [route for route in served_now(offer, view) if view.passes(route)]
 
 
 def served_now(offer: Offer, view: View) -> list[Route]:
-    """The routes of an offer that can be served now."""
+    """Returns the routes of an offer that can be served now."""
     if offer.state != "served" or offer.is_disabled(view.today) or not offer.upstream.configured:
         return []
     return [route for route in offer.routes.values() if route.is_served and route.region_id not in view.held]
 
 
 def model_info(offer: Offer, routes: list[Route]) -> Info:
-    """The ModelInfo of an offer, with these of its routes as regions."""
+    """Returns the ModelInfo of an offer, with the given routes as its regions."""
     info: Info = {
         "id": offer.id,
         "object": "model",
@@ -94,7 +94,7 @@ def model_info(offer: Offer, routes: list[Route]) -> Info:
 
 
 def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], str]) -> list[Info]:
-    """Configured providers with what they serve."""
+    """Returns the configured providers, with their regions and number of models."""
     regions: dict[str, set[str]] = {}
     grids: dict[str, Info] = {}
     counts: dict[str, int] = {}
@@ -127,7 +127,7 @@ def _retention(upstream: Upstream) -> Info | None:
 
 
 def auto_infos(snapshot: Snapshot, view: View, objective: str) -> Iterator[Info]:
-    """Canonical models whose eligible routes all pass."""
+    """Yields the `auto/…` entries of canonical models whose eligible routes all pass the filter."""
     for canonical_id in sorted(snapshot.by_canonical_id):
         info = auto_info(snapshot, canonical_id, view, objective)
         if info is not None:
@@ -135,7 +135,7 @@ def auto_infos(snapshot: Snapshot, view: View, objective: str) -> Iterator[Info]
 
 
 def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str) -> Info | None:
-    """One canonical model's entry, if any."""
+    """Returns the `auto/…` entry of a canonical model, or None if not all its eligible routes pass the filter."""
     offers = [offer for offer in snapshot.by_canonical_id.get(canonical_id, ()) if offer.modality in AUTO_MODALITIES]
     routes = [route for offer in offers for route in served_now(offer, view)]
     eligible = [route for route in routes if cost_in_eur(snapshot.units_per_eur, route) is not None]
@@ -160,7 +160,7 @@ def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str)
             "context_length": _smallest([offer.context_length for offer in offers]),
             "max_output_tokens": _smallest([offer.max_output_tokens for offer in offers]),
             "modality": modality,
-            # What any candidate can do, since a request goes to one that can.
+            # A capability of any candidate counts, because a request goes to a candidate that has it.
             "capabilities": _capabilities(
                 _any_of([offer.streaming for offer in offers]), _any_of([offer.function_calling for offer in offers])
             ),
@@ -193,7 +193,7 @@ def _prices(published: PublishedPricing) -> dict[str, float]:
 
 
 def _carbon_metrics(route: Route) -> Info | None:
-    # by region label; `global` is a world average
+    # By region label. For `global` the intensity is the world's average.
     energy = route.energy
     grams = carbon_per_token(energy)
     per_token = {
@@ -231,7 +231,7 @@ def _carbon_range(routes: Sequence[Route]) -> Info | None:
     grams = [gram for route in routes if (gram := carbon_per_token(route.energy)) is not None]
     if len(grams) < len(routes):
         return None
-    intensities = [route.energy.intensity_gco2_per_kwh or 0 for route in routes]  # known, or the grams were not
+    intensities = [route.energy.intensity_gco2_per_kwh or 0 for route in routes]  # known, because the grams are
     return {
         "carbon_per_token_gco2e": _float_range(grams),
         "grid_carbon_intensity_gco2_per_kwh": {"min": min(intensities), "max": max(intensities)},
@@ -243,7 +243,7 @@ def _float_range(values: Sequence[Decimal]) -> dict[str, float]:
 
 
 def _any_of(values: Sequence[bool | None]) -> bool | None:
-    """True where one is; None where none is and one is unknown."""
+    """Returns True if any value is; else None if any is unknown; else False."""
     if True in values:
         return True
     return None if None in values else False
@@ -256,14 +256,14 @@ def _smallest(values: Sequence[int | None]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A response body and the strong validator of its bytes."""
+    """Holds a response body and its ETag."""
 
     body: bytes
     etag: str
 
 
 class PerSnapshot(Generic[T]):
-    """Values built once for a snapshot and view."""
+    """Builds a value once for each snapshot and view, and keeps it."""
 
     def __init__(self, build: Callable[[Snapshot, View], T]) -> None:
         self._build = build
@@ -279,7 +279,7 @@ class PerSnapshot(Generic[T]):
             found = self._built.get(key)
             if found is None:
                 found = self._build(snapshot, view)
-                # What was built for an older snapshot is not asked for again.
+                # Values of older snapshots are not needed any more.
                 for old in [old for old in self._built if old[0] < snapshot.serial]:
                     del self._built[old]
                 while len(self._built) >= MOST_VIEWS:
@@ -289,12 +289,12 @@ class PerSnapshot(Generic[T]):
 
 
 def models(snapshot: Snapshot, view: View) -> Listing:
-    """`{object: list, data: [ModelInfo]}`: explicit models, then the `auto/…` entries."""
+    """Returns the body `{object: list, data: [ModelInfo]}`: explicit models, then `auto/…` entries."""
     return _listings.of(snapshot, view)
 
 
 def autos(snapshot: Snapshot, view: View) -> list[Info]:
-    """The `auto/…` entries, kept: ranking takes long."""
+    """Returns the `auto/…` entries. They are kept, because ranking takes long."""
     return _autos.of(snapshot, view)
 
 

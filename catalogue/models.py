@@ -1,4 +1,4 @@
-"""Tables of the catalogue: seeded from files, edited by staff."""
+"""Defines the catalogue's tables, which are seeded from files and edited by staff."""
 
 from decimal import Decimal
 from typing import ClassVar
@@ -12,9 +12,9 @@ from django.utils import timezone
 from accounts.models import currency_code
 from gateway.money import ExactDecimalField, MoneyField
 
-from .footprint import grid  # noqa: F401  # Django looks for an app's tables here
+from .footprint import grid  # noqa: F401  # Django finds an app's tables here
 from .pricing import ENERGY_PLACES, PUE_PLACES, RATE_PLACES
-from .routing import counters  # noqa: F401  # Django looks for an app's tables here
+from .routing import counters  # noqa: F401  # Django finds an app's tables here
 
 FILE_WINS = "Until the file is seeded again, which states its own: for good, set it there."
 
@@ -25,12 +25,12 @@ canonical_model_id = RegexValidator(rf"^{SEGMENT}/{SEGMENT}\Z", "Exactly {creato
 
 
 def dialect_choices() -> list[tuple[str, str]]:
-    """Wire languages by name, so that a new one needs no migration."""
+    """Returns the names of dialects. As a function, so that a new one needs no migration."""
     return [(name, name) for name in settings.DIALECTS]
 
 
 class Status(models.TextChoices):
-    """A provider's health as published."""
+    """Lists the published states of a provider's health."""
 
     HEALTHY = "healthy", "healthy"
     DEGRADED = "degraded", "degraded"
@@ -38,7 +38,7 @@ class Status(models.TextChoices):
 
 
 class Modality(models.TextChoices):
-    """Uses of a model. Empty in the table means unknown."""
+    """Lists what a model can be used for. Empty in the table means unknown."""
 
     CHAT = "chat", "chat"
     COMPLETION = "completion", "completion"
@@ -47,12 +47,12 @@ class Modality(models.TextChoices):
     REALTIME = "realtime", "realtime"
 
 
-# What some endpoint of the gateway serves.
+# The modalities that an endpoint of the gateway serves.
 WITH_ENDPOINT = (Modality.CHAT, Modality.COMPLETION, Modality.EMBEDDING, Modality.RESPONSES)
 
 
 class State(models.TextChoices):
-    """States of an offer."""
+    """Lists the states of an offer."""
 
     SERVED = "served", "served"
     UNAVAILABLE = "unavailable", "unavailable for now"
@@ -60,14 +60,14 @@ class State(models.TextChoices):
 
 
 class MaxTokensField(models.TextChoices):
-    """The field for the output cap that the upstream accepts."""
+    """Lists the fields in which an upstream accepts the limit of output tokens."""
 
     MAX_TOKENS = "max_tokens", "max_tokens"
     MAX_COMPLETION_TOKENS = "max_completion_tokens", "max_completion_tokens"
 
 
 class Thinking(models.TextChoices):
-    """Ways to set the amount of thinking, the first two of Anthropic's dialect."""
+    """Lists the ways to set how much a model thinks. The first two are in Anthropic's dialect."""
 
     BUDGET = "budget", "a budget of tokens"
     ADAPTIVE = "adaptive", "an effort; it decides by itself"
@@ -75,7 +75,7 @@ class Thinking(models.TextChoices):
 
 
 class Place(models.Model):
-    """A UN/LOCODE that a region may name."""
+    """Is a place that routes may name, by its UN/LOCODE."""
 
     code = models.CharField(primary_key=True, max_length=16)
     name = models.CharField(max_length=200)
@@ -94,7 +94,7 @@ class Place(models.Model):
 
 
 class GridIntensity(models.Model):
-    """A year's mean of a country or `WORLD`."""
+    """Holds the yearly mean carbon intensity of a country's electricity, or of `WORLD`."""
 
     country = models.CharField(primary_key=True, max_length=5)
     gco2_per_kwh = models.PositiveIntegerField("gCO2e per kWh")
@@ -110,7 +110,7 @@ class GridIntensity(models.Model):
 
 
 class EnergyEstimate(models.Model):
-    """A canonical model's Wh per token."""
+    """Holds the energy that a canonical model takes per token, in Wh."""
 
     canonical_id = models.CharField(primary_key=True, max_length=255, validators=[canonical_model_id])
     energy_per_token_wh = ExactDecimalField("Wh per token", places=ENERGY_PLACES)
@@ -124,7 +124,7 @@ class EnergyEstimate(models.Model):
 
 
 class ExchangeRate(models.Model):
-    """Units of a currency for 1 EUR."""
+    """Holds how many units of a currency 1 EUR is."""
 
     currency = models.CharField(primary_key=True, max_length=3, validators=[currency_code])
     units_per_eur = ExactDecimalField(places=RATE_PLACES)
@@ -139,7 +139,7 @@ class ExchangeRate(models.Model):
 
 
 class Provider(models.Model):
-    """An upstream; its credential is in the environment."""
+    """Is an upstream. Its credential is in the environment, under the name in `credential_env`."""
 
     slug = models.CharField(max_length=100, unique=True, validators=[provider_slug])
     name = models.CharField(max_length=200)
@@ -208,7 +208,7 @@ class Provider(models.Model):
 
 
 class Model(models.Model):
-    """An offer: one provider's service of one model."""
+    """Is an offer: a model that a provider serves."""
 
     provider = models.ForeignKey(Provider, on_delete=models.CASCADE, related_name="models")
     canonical_id = models.CharField(max_length=255, validators=[canonical_model_id], help_text="{creator}/{model}")
@@ -260,10 +260,10 @@ def _price() -> "MoneyField[Decimal | str | int | None, Decimal | None]":
 
 
 class Region(models.Model):
-    """A route: an offer in a place, with its prices."""
+    """Is a route: an offer in a place, with its prices."""
 
     class State(models.TextChoices):
-        """On or off; unavailable for a reason is the model."""
+        """Lists the states of a route. Only the whole offer can be unavailable with a reason."""
 
         SERVED = "served", "served"
         DISABLED = "disabled", "disabled"
@@ -315,7 +315,7 @@ PRICES = tuple(field.name for field in Region._meta.fields if field.name.endswit
 
 
 class CatalogueVersion(models.Model):
-    """One row, moved by every change of the catalogue; workers poll it."""
+    """Holds, in its only row, a number that every change of the catalogue increases; workers poll it."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
     version = models.BigIntegerField(default=0)

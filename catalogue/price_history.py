@@ -1,4 +1,4 @@
-"""The history of prices."""
+"""Records and reads the history of prices."""
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ ROWS_PER_STATEMENT = 500
 
 
 def between(route: str, before: Region | None, after: Region, at: datetime) -> Iterator[PriceChange]:
-    """Unsaved changes from one state to the next."""
+    """Yields the changes between two states of a route, not saved yet."""
     earlier, later = {} if before is None else _prices(before), _prices(after)
     for name in {**earlier, **later}:
         old, new = earlier.get(name), later.get(name)
@@ -45,14 +45,14 @@ def _prices(region: Region) -> dict[str, Decimal | None]:
 
 
 def record_seeding(found: Iterable[PriceChange]) -> None:
-    """Writes what a seeding changed, in its transaction."""
+    """Saves the changes made by a seeding. Call it in the seeding's transaction."""
     _write(found, PriceChange.Via.SEED)
 
 
 @contextmanager
 def edited_by(user: User, region_pks: Collection[int]) -> Iterator[None]:
-    """Records the block's changes of prices."""
-    changes.bump()  # first: other writers wait for its row, so what is read here is what is changed
+    """Saves the changes of prices that are made within it, with the user who made them."""
+    changes.bump()  # first: other writers wait for its row, so the prices read here are those that change
     before = Region.objects.in_bulk(region_pks)
     yield
     now = timezone.now()
@@ -61,17 +61,17 @@ def edited_by(user: User, region_pks: Collection[int]) -> Iterator[None]:
 
 
 def of_route(route: str, newest: int) -> list[PriceChange]:
-    """A route's newest changes, by its id."""
+    """Returns a route's newest changes, by its 4-part id."""
     return list(PriceChange.objects.filter(route=route).order_by("-id")[:newest])
 
 
 def changes_of(routes: Collection[str], newest: int) -> list[PriceChange]:
-    """The routes' newest changes, without first prices."""
+    """Returns the routes' newest changes, without their first prices."""
     return list(PriceChange.objects.filter(route__in=routes, old__isnull=False).order_by("-id")[:newest])
 
 
 def recorded_since(routes: Collection[str]) -> datetime | None:
-    """The beginning of these routes' history."""
+    """Returns when the history of these routes begins; None if they have none."""
     changes = PriceChange.objects.filter(route__in=routes)
     return changes.order_by("changed_at").values_list("changed_at", flat=True).first()
 

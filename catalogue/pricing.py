@@ -1,4 +1,4 @@
-"""Usage and its products: cost, energy and carbon."""
+"""Computes cost, energy and carbon from a request's usage."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,13 +13,13 @@ from .footprint.energy import EnergyFigures, PerToken
 MILLION = Decimal(1_000_000)
 RATE_PLACES = 12
 RATE_UNIT = Decimal(1).scaleb(-RATE_PLACES)
-# A cost in units of money is tokens times price times rate, both in their own units, divided by this.
+# Cost in units of money = tokens * price (in units) * rate (in units) / COST_DIVISOR.
 COST_DIVISOR = 10**6 * 10**RATE_PLACES
 BILLED_PRICES = ("prompt", "completion", "cache_read", "cache_write", "cache_write_1h")
 StoredTiers = list[dict[str, Any]]
-# What a provider may count in a usage's total alone (`Upstream.total_includes`).
+# Kinds of tokens that a provider may count only in the total (`Upstream.total_includes`).
 REASONING, AUDIO_PROMPTS = "reasoning", "audio_prompts"
-# What a usage may be odd about; it is billed all the same. Codes of `billing.models.FLAGS`.
+# Oddities of a usage that is billed nevertheless; codes of `billing.models.FLAGS`.
 TOTAL_MISMATCH, CACHE_MISMATCH, CACHE_COUNTS_DIFFER = "total_mismatch", "cache_mismatch", "cache_counts_differ"
 NUMBERS = frozenset({int, float})
 _OF_PRICES = re.compile("cost|price", re.IGNORECASE)
@@ -36,31 +36,31 @@ METHODOLOGY_OF_MEASURED = (
     "`global`."
 )
 MODELLED, MEASURED = "modelled", "measured"
-MOST_MEASURED_WH_PER_TOKEN = 1  # above the high figure of any model: a measurement beyond it is not believed
+MOST_MEASURED_WH_PER_TOKEN = 1  # larger measurements are ignored as impossible
 ENERGY_PLACES = 15
 PUE_PLACES = 4
-FOOTPRINT_PLACES = MONEY_PLACES  # Wh and grams are kept as finely as money
+FOOTPRINT_PLACES = MONEY_PLACES  # Wh and grams are stored with as many digits as money
 _UNITS_PER_FOOTPRINT = 10 ** (ENERGY_PLACES - FOOTPRINT_PLACES)
 
 Units = tuple[int, int, int]  # 10^-15 Wh or grams per token, or tokens: output, processed prompt, cached prompt
 
 
 def cache_writes(for_5m: int | None, for_1h: int | None) -> int | None:
-    """Prompt tokens written to the cache, if reported."""
+    """Returns the prompt tokens written to the cache; None if they are not reported."""
     return None if for_5m is None and for_1h is None else (for_5m or 0) + (for_1h or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """A request's tokens in buckets that add up; None is not reported."""
+    """Holds a request's tokens in buckets that add up to the total. None means not reported."""
 
     uncached_prompt: int = 0
     cache_read: int | None = None
     cache_write_5m: int | None = None
     cache_write_1h: int | None = None
     completion: int = 0
-    reasoning: int | None = None  # a part of completion, not a bucket of its own
-    flags: tuple[str, ...] = ()  # what contradicts its counts: they are what is billed
+    reasoning: int | None = None  # part of `completion`, not a bucket
+    flags: tuple[str, ...] = ()  # contradictions in the upstream's report; the counts here are billed
 
     @property
     def cache_write(self) -> int | None:
@@ -68,7 +68,7 @@ class Usage:
 
     @property
     def prompt(self) -> int:
-        """Cached ones included."""
+        """Returns all prompt tokens, with cached ones."""
         return self.uncached_prompt + (self.cache_read or 0) + (self.cache_write or 0)
 
     @property
@@ -77,7 +77,7 @@ class Usage:
 
 
 def numbers_of(reported: Any) -> Any:
-    """The numbers of an upstream's usage, for the ledger: no texts."""
+    """Returns only the numbers of an upstream's usage, for the ledger."""
     if isinstance(reported, list):
         return [numbers_of(each) or {} for each in reported]
     if not isinstance(reported, dict):
@@ -92,7 +92,7 @@ def numbers_of(reported: Any) -> Any:
 
 
 def without_prices(usage: Any) -> Any:
-    """An upstream's usage without what the operator pays for it."""
+    """Returns an upstream's usage without fields on prices and costs, which only concern the operator."""
     if isinstance(usage, list):
         return [without_prices(each) for each in usage]
     if not isinstance(usage, dict):
@@ -101,7 +101,7 @@ def without_prices(usage: Any) -> Any:
 
 
 class ContradictoryUsage(ValueError):
-    """Usage that cannot be true, and its `answer`."""
+    """Is raised for usage that cannot be true. `answer` is the answer that it came with."""
 
     answer: dict[str, Any] | None = None
     reported: Any = None
@@ -109,7 +109,7 @@ class ContradictoryUsage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Prices per 1,000,000 tokens. `tiers` are whole prices of longer prompts."""
+    """Holds prices per 1,000,000 tokens. A tier has all prices of longer prompts."""
 
     currency: str
     prompt: Decimal
@@ -120,7 +120,7 @@ class Price:
     _: KW_ONLY
     above_prompt_tokens: int = 0
     tiers: tuple["Price", ...] = ()
-    # What tokens are billed at, in units of money: uncached, cache read, both cache writes, completion.
+    # The prices in units of money: uncached, cache read, both cache writes, completion.
     units: tuple[int, int, int, int, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ class Price:
 
     @property
     def frozen_tiers(self) -> StoredTiers | None:
-        """The tiers as a record keeps them; None where there are none."""
+        """Returns the tiers as a record stores them; None without tiers."""
         named = ((tier, {name: getattr(tier, name) for name in BILLED_PRICES}) for tier in self.tiers)
         return stored_tiers((tier.above_prompt_tokens, prices) for tier, prices in named) or None
 
@@ -151,11 +151,11 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Exchange rates frozen at admission, for 1 unit of the price's currency."""
+    """Holds the exchange rates frozen at admission: how much 1 unit of the price's currency is."""
 
     account: Decimal
     eur: Decimal
-    account_units: int = field(init=False, repr=False, compare=False)  # of 10^-12, as `eur_units`
+    account_units: int = field(init=False, repr=False, compare=False)  # in units of 10^-12, as `eur_units`
     eur_units: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -164,7 +164,7 @@ class Rates:
 
 
 class Cost(NamedTuple):
-    """The cost in units: parts in the account's currency, total in EUR."""
+    """Holds a cost in units of money: both parts in the account's currency, and the total in EUR."""
 
     prompt_units: int
     completion_units: int
@@ -192,7 +192,7 @@ class Cost(NamedTuple):
 
 
 def rates_between(price_currency: str, account_currency: str, units_per_eur: Mapping[str, Decimal]) -> Rates | None:
-    """The rates to freeze, if known."""
+    """Returns the exchange rates to freeze, or None if one is unknown."""
     known = {**units_per_eur, "EUR": Decimal(1)}
     if price_currency not in known or account_currency not in known:
         return None
@@ -206,7 +206,7 @@ def rates_between(price_currency: str, account_currency: str, units_per_eur: Map
 
 
 def stored_tiers(tiers: Iterable[tuple[int, Mapping[str, Decimal | None]]]) -> StoredTiers:
-    """Tiers as exact JSON, without the prices not stated."""
+    """Returns tiers as JSON with exact numbers; leaves out prices that are not stated."""
     return [
         {"above_prompt_tokens": above, **{name: plain(price) for name, price in prices.items() if price is not None}}
         for above, prices in tiers
@@ -214,20 +214,20 @@ def stored_tiers(tiers: Iterable[tuple[int, Mapping[str, Decimal | None]]]) -> S
 
 
 def read_tiers(stored: StoredTiers) -> Iterator[tuple[int, dict[str, Decimal]]]:
-    """Threshold and stated prices of each tier of `stored_tiers`."""
+    """Yields the threshold and the stated prices of each tier that `stored_tiers` returned."""
     for tier in stored:
         prices = {name: Decimal(price) for name, price in tier.items() if name != "above_prompt_tokens"}
         yield tier["above_prompt_tokens"], prices
 
 
 def thawed_tiers(frozen: StoredTiers | None, currency: str) -> tuple[Price, ...]:
-    """The tiers of a record."""
+    """Returns the tiers that a record stores."""
     tiers: Iterator[tuple[int, dict[str, Any]]] = read_tiers(frozen or [])
     return tuple(Price(currency, above_prompt_tokens=above, **prices) for above, prices in tiers)
 
 
 def cost_of(price: Price, usage: Usage, rates: Rates) -> Cost:
-    """The cost of a request, each part rounded once in each currency."""
+    """Returns the cost of a request. Each part is rounded once in each currency."""
     prompt, completion = _parts(price, usage)
     prompt_units = rounded_quotient(prompt * rates.account_units, COST_DIVISOR)
     completion_units = rounded_quotient(completion * rates.account_units, COST_DIVISOR)
@@ -247,12 +247,12 @@ def expected_units(price: Price, rates: Rates, prompt: int, completion: int) -> 
 
 
 def former_eur_units(price: Price, usage: Usage, rates: Rates) -> int:
-    """Older records' cost in EUR, rounded once."""
+    """Returns the cost in EUR by the rule of older records, which rounded only the sum."""
     return rounded_quotient(sum(_parts(price, usage)) * rates.eur_units, COST_DIVISOR)
 
 
 def _parts(price: Price, usage: Usage) -> tuple[int, int]:
-    """Tokens times price, of the prompt and of the completion."""
+    """Returns tokens times price, for the prompt and for the completion."""
     uncached, read, write_5m, write_1h, completion = price.for_prompt(usage.prompt).units
     prompt = (
         usage.uncached_prompt * uncached
@@ -264,7 +264,7 @@ def _parts(price: Price, usage: Usage) -> tuple[int, int]:
 
 
 class GridBasis(NamedTuple):
-    """The ground of an intensity: `measured`, `forecast`, `annual` or `stated`."""
+    """Describes where an intensity comes from; `kind` is `measured`, `forecast`, `annual` or `stated`."""
 
     kind: str
     source: str = ""
@@ -273,7 +273,7 @@ class GridBasis(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EnergyFactors:
-    """Wh per token and gCO2e per kWh, frozen at admission."""
+    """Holds Wh per token and gCO2e per kWh, frozen at admission."""
 
     per_token_wh: Decimal | None
     per_prompt_token_wh: Decimal | None
@@ -308,14 +308,14 @@ class EnergyFactors:
         return MODELLED if self.figures is None else self.figures.kind
 
     def methodology(self, source: str | None) -> str:
-        """The ground of a figure in words."""
+        """Returns a sentence on how a figure from this source was obtained."""
         if source == MEASURED:
             return METHODOLOGY_OF_MEASURED
         method = "" if self.figures is None else self.figures.method
         return METHODOLOGY_BY_KIND.format(method=method) if method else METHODOLOGY
 
     def by_kind(self, output: int, prompt: int, cached: int) -> Units:
-        # `prompt` includes cached tokens
+        # Returns 10^-10 Wh. `prompt` includes the cached tokens.
         of_output, of_prompt, of_cached = self.units or (0, 0, 0)
         return (
             rounded_quotient(output * of_output, _UNITS_PER_FOOTPRINT),
@@ -325,7 +325,7 @@ class EnergyFactors:
 
     @property
     def wh_per_token(self) -> tuple[Decimal, Decimal, Decimal] | None:
-        """Wh per output, processed and cached prompt token, as they are applied."""
+        """Returns the applied Wh per output token, processed prompt token and cached prompt token."""
         if self.units is None:
             return None
         of_output, of_prompt, of_cached = (Decimal(units).scaleb(-ENERGY_PLACES) for units in self.units)
@@ -333,7 +333,7 @@ class EnergyFactors:
 
 
 class Footprint(NamedTuple):
-    """Energy, bounds and carbon, in 10^-10 units."""
+    """Holds energy with its bounds (Wh) and carbon (gCO2e), in units of 10^-10."""
 
     energy_units: int | None
     carbon_units: int | None
@@ -352,7 +352,7 @@ class Footprint(NamedTuple):
 
 
 def footprint_of(usage: Usage, factors: EnergyFactors, measured_units: int | None = None) -> Footprint:
-    """A request's footprint; measured energy wins within reason."""
+    """Returns a request's footprint. Uses measured energy if there is any and it is plausible."""
     prompt, cached = usage.prompt, usage.cache_read or 0
     tokens = usage.completion, prompt - cached, cached
     embodied = None if factors.embodied is None else _rounded(_product(tokens, factors.embodied))
@@ -373,7 +373,7 @@ def footprint_of(usage: Usage, factors: EnergyFactors, measured_units: int | Non
 
 
 def carbon_per_token(factors: EnergyFactors) -> Decimal | None:
-    """Grams CO2e per output token, for the catalogue."""
+    """Returns gCO2e per output token, for the catalogue; None if unknown."""
     if factors.per_token_wh is None or factors.intensity_gco2_per_kwh is None:
         return None
     return factors.per_token_wh * factors.intensity_gco2_per_kwh / 1000

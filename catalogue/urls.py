@@ -1,4 +1,4 @@
-"""The catalogue's endpoints."""
+"""Lists the catalogue's endpoints."""
 
 from django.urls import re_path
 

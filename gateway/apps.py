@@ -7,18 +7,18 @@ from django.core import checks
 from .server import settings_warnings
 from .server.hooks import worker_hooks
 
-# Django's classes take type parameters from here on. Not in the settings, which gunicorn's master reads: this imports
-# what must come after gevent's patching.
+# Lets Django's classes take type parameters. It is not in the settings, because gunicorn's master reads those and this
+# imports modules that must be imported after gevent's patching.
 django_stubs_ext.monkeypatch()
 
 
 class GatewayConfig(AppConfig):
-    """The floor of every other app."""
+    """Connects the gateway's rooms to the worker's hooks. Every other app builds on this one."""
 
     name = "gateway"
 
     def ready(self) -> None:
-        # Settings are complete from here on.
+        # Imported here, since these need complete settings.
         from django.conf import settings
 
         from .edge import health, middleware
@@ -47,13 +47,13 @@ class GatewayConfig(AppConfig):
 
 @checks.register(checks.Tags.caches)
 def settings_are_sensible(**_options: Any) -> list[checks.CheckMessage]:
-    """gunicorn's warnings at its start, for `manage.py check`."""
+    """Returns for `manage.py check` the warnings that gunicorn logs when it starts."""
     return [checks.Warning(found.message, hint=found.hint, id=found.id) for found in settings_warnings.current()]
 
 
 @checks.register("migrations", deploy=True)
 def migrations_are_safe_on_a_live_system(**_options: Any) -> list[checks.CheckMessage]:
-    """An error for each rule a migration breaks."""
-    from .stores import migration_rules  # loads every migration, which a server has no use for
+    """Returns an error for each rule that a migration breaks."""
+    from .stores import migration_rules  # loads every migration; a server needs none of them
 
     return migration_rules.broken()

@@ -1,4 +1,4 @@
-"""Every error that a client may receive: the table of docs/api.md#error-codes, one class a row.
+"""Defines every error that a client may receive: one class for each row of docs/api.md#error-codes.
 
 ApiError (500 internal_server_error)
 ├── AuthenticationError 401
@@ -36,14 +36,14 @@ from .stores.outages import AWAY, Outage
 
 logger = logging.getLogger(__name__)
 
-# What is known of the charge of a request that fails (`StepFailed`).
+# The sentence about the charge in a `StepFailed`.
 NOTHING_BILLED = "Nothing was billed."
 BILLED_ONCE_AT_MOST = "What was delivered is billed once at most."
-BUSY_SECONDS = 5  # after which what was refused by `WorkerBusy` may be tried again
+BUSY_SECONDS = 5  # the Retry-After of `WorkerBusy`
 
 
 class ApiError(Exception):
-    """An error for clients. `retry` False adds `x-should-retry: false`, which SDKs honour."""
+    """Is raised for an error that the client sees. `retry = False` adds `x-should-retry: false`, which SDKs honour."""
 
     status = 500
     type = "internal_server_error"
@@ -70,59 +70,59 @@ class ApiError(Exception):
 
 
 class AuthenticationError(ApiError):
-    """401: nobody knows who asks."""
+    """401: the request carries no valid API key."""
 
     status, type, code, retry = 401, "authentication_error", "authentication_error", False
 
 
 class MissingAuthorization(AuthenticationError):
-    """No Authorization header."""
+    """The request has no Authorization header."""
 
     message = "Missing Authorization header. Send `Authorization: Bearer <API_KEY>`."
 
 
 class MissingKey(MissingAuthorization):
-    """Neither that nor `x-api-key`."""
+    """The request has neither an Authorization nor an `x-api-key` header."""
 
     message = "Missing Authorization header. Send `Authorization: Bearer <API_KEY>`, or `x-api-key: <API_KEY>`."
 
 
 class ApiKeyMalformed(AuthenticationError):
-    """No token of our form."""
+    """The token does not have the form of our keys."""
 
     code = "api_key_malformed"
     message = "Malformed API key: expected `Bearer sk-gw-` followed by exactly 43 characters."
 
 
 class ApiKeyNotRegistered(AuthenticationError):
-    """No account's, or deleted."""
+    """The key belongs to no account, or it was deleted."""
 
     code = "api_key_not_registered"
     message = "This API key is not registered to any account."
 
 
 class ApiKeyExpired(AuthenticationError):
-    """Past its expiry date."""
+    """The key's expiry date has passed."""
 
     code = "api_key_expired"
     message = "This API key has expired. Create a new one in the dashboard."
 
 
 class AccountSuspended(ApiError):
-    """403: staff have suspended the account; its keys and members may read, and no more."""
+    """403: staff have suspended the account; its keys and members may only read."""
 
     status, type, code, retry = 403, "permission_error", "account_suspended", False
     message = "This account is suspended: requests and changes are refused. Ask the operator of this gateway."
 
 
 class AccountClosed(AccountSuspended):
-    """The same of an account that is closed for good."""
+    """403: the account is closed for good."""
 
     message = "This account is closed for good: requests and changes are refused. Ask the operator of this gateway."
 
 
 class InvalidRequest(ApiError):
-    """400: a broken rule; `param` names the field."""
+    """400: the request breaks a rule; `param` names the field."""
 
     status, type, code, retry = 400, "invalid_request_error", "invalid_request_error", False
     message = "The request is not valid."
@@ -130,18 +130,18 @@ class InvalidRequest(ApiError):
 
     @classmethod
     def of_field(cls, path: str, rule: str) -> Self:
-        """A field breaks a rule: `path` as in `messages[2].role`, `rule` as in "must be a string."."""
+        """Returns the error for a field: `path` as in `messages[2].role`, `rule` as in "must be a string."."""
         error = cls(f"`{path}` {rule}", param=path)
         error.rule = rule
         return error
 
     def within(self, path: str) -> "InvalidRequest":
-        """The same of a value that stands at `path`, in which it was found."""
+        """Returns this error with `path` in front of its own path, for a value that was checked out of its context."""
         return self if self.rule is None else InvalidRequest.of_field(f"{path}{self.param or ''}", self.rule)
 
 
 class InvalidAliasName(InvalidRequest):
-    """An alias name outside the naming rule."""
+    """The alias name breaks the naming rule."""
 
     code = "invalid_alias_name"
 
@@ -154,19 +154,19 @@ class InsufficientCredits(InvalidRequest):
 
 
 class MethodNotAllowed(InvalidRequest):
-    """405: another verb."""
+    """405: the path does not take this HTTP method."""
 
     status, code = 405, "method_not_allowed"
 
 
 class UpgradeRequired(InvalidRequest):
-    """426: a WebSocket, where clients speak HTTP after this status alone."""
+    """426: the client asks for a WebSocket. This is the only status after which such clients fall back to HTTP."""
 
     status, code = 426, "upgrade_required"
 
 
 class RequestTooLarge(InvalidRequest):
-    """413: a body above GATEWAY_MAX_BODY_BYTES."""
+    """413: the body is larger than GATEWAY_MAX_BODY_BYTES."""
 
     status, code = 413, "request_too_large"
 
@@ -178,25 +178,25 @@ class AliasExists(InvalidRequest):
 
 
 class InvalidAliasTarget(InvalidRequest):
-    """422: no routable target; the message says why."""
+    """422: the target cannot be routed; the message says why."""
 
     status, code, param = 422, "invalid_alias_target", "target"
 
 
 class AliasLimitReached(InvalidRequest):
-    """422: the account's aliases are full."""
+    """422: the account has as many aliases as it may."""
 
     status, code, param = 422, "alias_limit_reached", "name"
 
 
 class TooManyRequests(InvalidRequest):
-    """429: an address' limit, with `Retry-After`."""
+    """429: the client's address has reached its limit; has `Retry-After`."""
 
     status, code, retry = 429, "rate_limit_exceeded", True
 
 
 class UpstreamRefused(InvalidRequest):
-    """400: the upstream refuses what the request says, in its words and with its `code`."""
+    """400: the upstream refuses the content of the request; quotes its message and `code`."""
 
     fallback_reason = "primary_error"
 
@@ -206,49 +206,49 @@ class UpstreamRefused(InvalidRequest):
 
 
 class KeyBudgetSpent(ApiError):
-    """429: the key's minute, with `Retry-After`."""
+    """429: the key's requests or tokens of this minute are used up; has `Retry-After`."""
 
     status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
 
 
 class TooManyAtOnce(KeyBudgetSpent):
-    """429: as many in flight as allowed, or paid for."""
+    """429: the account has as many requests in flight as it may, or as its balance covers."""
 
 
 class NotFound(ApiError):
-    """404: no such path, record or model."""
+    """404: the path, record or model does not exist."""
 
     status, type, code, retry = 404, "not_found", "not_found", False
     message = "Not found."
 
 
 class AliasNotFound(NotFound):
-    """No such alias of the account."""
+    """404: the account has no such alias."""
 
     code = "alias_not_found"
 
 
 class ModelNotFound(ApiError):
-    """404: a disabled model. Its `type` is a documented quirk."""
+    """404: the model is disabled. Its `type` is a documented quirk."""
 
     status, type, code, retry = 404, "internal_server_error", "model_not_found", False
     param = "model"
 
 
 class ProviderError(ApiError):
-    """503: the route failed, or has no known price."""
+    """503: the route failed, or its price is unknown."""
 
     status, type, code = 503, "provider_error", "provider_error"
 
 
 class UnpricedRoute(ProviderError):
-    """A route without a price or exchange rate."""
+    """503: the route has no price or no exchange rate."""
 
     retry = False
 
 
 class UpstreamFailed(ProviderError):
-    """The upstream's failure, quoted without secrets."""
+    """503: the upstream failed; its message is quoted without secrets."""
 
     def __init__(
         self,
@@ -260,54 +260,54 @@ class UpstreamFailed(ProviderError):
     ) -> None:
         super().__init__(message, headers=headers)
         self.retry = retry
-        self.fallback_reason = fallback_reason  # what failover would say of it
+        self.fallback_reason = fallback_reason  # the reason that a failover would record
 
 
 class ProviderRateLimited(UpstreamFailed):
-    """429: the provider's limit, with its `Retry-After`."""
+    """429: the provider limits our requests; passes on its `Retry-After`."""
 
     status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
 
 
 class UsageContradicted(ProviderError):
-    """The upstream's usage contradicts itself; nothing is debited."""
+    """503: the upstream's usage contradicts itself; nothing is debited."""
 
     retry = False
 
 
 class CostUnresolvable(UsageContradicted):
-    """The same in an open stream."""
+    """The usage contradicts itself in a stream that has begun: sent as an event, nothing is debited."""
 
     code = "cost_unresolvable"
 
 
 class ProviderUnavailable(ApiError):
-    """503: the pinned region is not served."""
+    """503: the model is not served in the region that the client pinned."""
 
     status, type, code, retry = 503, "provider_unavailable", "provider_unavailable", False
     param: str | None = "model"
 
 
 class ModelUnavailable(ProviderUnavailable):
-    """The model is switched off for now."""
+    """503: the model is switched off for now."""
 
     code = "model_unavailable"
 
 
 class ProviderNotConfigured(ProviderUnavailable):
-    """The provider has no credential here."""
+    """503: this gateway has no credential of the provider."""
 
     code, param = "provider_not_configured", None
 
 
 class ProviderQuotaExhausted(ProviderUnavailable):
-    """The route's tokens of the UTC day are spent; `Retry-After` is midnight."""
+    """503: the route's tokens of this UTC day are used up; `Retry-After` points to midnight."""
 
     code = "provider_quota_exhausted"
 
 
 class AllProvidersFailed(ProviderUnavailable):
-    """Failover has tried every candidate."""
+    """503: failover has tried every candidate."""
 
     param = None
 
@@ -325,20 +325,20 @@ class AllProvidersFailed(ProviderUnavailable):
 
 
 class AllProvidersRateLimited(AllProvidersFailed):
-    """429: the same, by rate limits alone."""
+    """429: failover has tried every candidate, and each was rate limited."""
 
     status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
 
 
 class ProviderTimeout(ProviderUnavailable):
-    """504: the named budget ran out undelivered."""
+    """504: the time budget that the message names ran out before any output."""
 
     status, code, param, retry = 504, "provider_timeout", None, True
     fallback_reason = "primary_timeout"
 
 
 class ServiceUnavailable(ApiError):
-    """503: no catalogue snapshot yet."""
+    """503: this worker has not loaded a catalogue snapshot yet."""
 
     status, code = 503, "service_unavailable"
     param: str | None = "model"
@@ -346,13 +346,13 @@ class ServiceUnavailable(ApiError):
 
 
 class ReplicaGivesUp(ServiceUnavailable):
-    """503: this replica stops, or cannot vouch for the bill."""
+    """503: this replica is stopping, or it could not bill the request."""
 
     param = None
 
 
 class WorkerBusy(ServiceUnavailable):
-    """503: as much of one kind of work as allowed."""
+    """503: the worker is already busy with all the work of one kind that it accepts."""
 
     param = None
 
@@ -361,14 +361,14 @@ class WorkerBusy(ServiceUnavailable):
 
 
 class StepFailed(ApiError):
-    """500: ours broke. The client learns the step, and by `bill` of the charge."""
+    """500: the gateway failed. The message names the step; `bill` is a sentence about the charge."""
 
     def __init__(self, doing: str, bill: str = "") -> None:
         super().__init__(f"Internal error while {doing}. {bill}".rstrip())
 
 
 class step:  # noqa: N801  # reads as a statement: `with step("settling the charge"):`
-    """Turns an unexpected exception into a `StepFailed`."""
+    """Logs an unexpected exception within it, and raises `StepFailed` instead."""
 
     __slots__ = ("bill", "doing")
 
@@ -387,11 +387,11 @@ class step:  # noqa: N801  # reads as a statement: `with step("settling the char
             raise StepFailed(self.doing, self.bill) from error
 
 
-_outages: dict[str, Outage] = {}  # by what was being done
+_outages: dict[str, Outage] = {}  # by step
 
 
 def log_failure(doing: str, error: Exception) -> None:
-    """Logs an unexpected exception; a database that is away is one line."""
+    """Logs an unexpected exception with its traceback, or an outage of the database in one line."""
     if isinstance(error, AWAY):
         _outages.setdefault(doing, Outage(f"failing while {doing}", logger.error)).failed(error)
     else:
@@ -402,4 +402,4 @@ def _codes(kind: type[ApiError]) -> frozenset[str | None]:
     return frozenset({kind.code}).union(*map(_codes, kind.__subclasses__()))
 
 
-OWN_CODES = _codes(ApiError)  # those that clients know to be the gateway's
+OWN_CODES = _codes(ApiError)  # an upstream's error must not carry one of these

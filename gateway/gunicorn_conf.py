@@ -1,4 +1,4 @@
-"""gunicorn's settings: `gunicorn -c python:gateway.gunicorn_conf gateway.wsgi`."""
+"""Configures gunicorn: `gunicorn -c python:gateway.gunicorn_conf gateway.wsgi`."""
 
 import os
 from typing import Any
@@ -16,26 +16,26 @@ open_files.raise_limit()
 bind = f"{settings.BIND}:{settings.PORT}"
 workers = settings.WEB_CONCURRENCY
 worker_class = "gateway.server.worker.GatewayWorker"
-# Open streams, not threads: each costs memory, and file descriptors. Further connections wait for a free place.
+# Greenlets, not threads: each costs memory and file descriptors. Further connections wait for a free place.
 worker_connections = min(10_000, open_files.fifths(2))
 keepalive = 75
-preload_app = False  # patched too late otherwise, and pool greenlets would survive the fork
-# The worker ends its own drain first; the master's limit is only for one that hangs.
+preload_app = False  # else gevent would patch too late, and the pools' greenlets would not survive the fork
+# The worker ends its own drain first; the master's limit is for a worker that hangs.
 MASTERS_PATIENCE = 10
 graceful_timeout = int(settings.GATEWAY_DRAIN_TIMEOUT) + MASTERS_PATIENCE
 timeout = 60
 accesslog = None
 errorlog = "-"
-if settings.LOG_FORMAT == "json":  # gunicorn's own lines too, by Django's handler
+if settings.LOG_FORMAT == "json":  # sends gunicorn's own lines to Django's handler
     logconfig_dict = settings.LOGGING | {
         "loggers": {"gunicorn.error": {"level": "INFO", "handlers": [], "propagate": True}},
     }
 control_socket_disable = True
-forwarder_headers = ""  # a client beside the gateway could otherwise put a prefix before every link, those in mails too
+forwarder_headers = ""  # else a client on this machine could put a prefix before every link, also in mails
 
 
 def on_starting(server: object) -> None:
-    """Logs likely mistakes, and starts the metrics' process."""
+    """Logs warnings about the settings, and starts the metrics' process."""
     for warning in settings_warnings.current():
         server.log.warning("%s %s", warning.message, warning.hint)  # type: ignore[attr-defined]
     if settings.METRICS_BIND is not None:
@@ -43,11 +43,11 @@ def on_starting(server: object) -> None:
 
 
 def on_reload(server: Any) -> None:
-    """Reads the environment's file anew, for the workers that come; a bad value leaves the settings as they were."""
+    """Reads the environment's file again for new workers; if a value is bad, the settings stay as they were."""
     try:
         reloading.read_settings_anew()
     except ImproperlyConfigured as error:
-        server.log.error("The settings stay as they were: %s", error)  # noqa: TRY400  # a traceback says no more
+        server.log.error("The settings stay as they were: %s", error)  # noqa: TRY400  # a traceback adds nothing
         return
     server.cfg.set("workers", settings.WEB_CONCURRENCY)
     server.cfg.set("graceful_timeout", int(settings.GATEWAY_DRAIN_TIMEOUT) + MASTERS_PATIENCE)
@@ -55,9 +55,9 @@ def on_reload(server: Any) -> None:
 
 
 def post_worker_init(worker: object) -> None:
-    """Puts the rooms above `server` into the worker.
+    """Gives the worker its refusals and the fast HTTP server, which the room `server` must not import.
 
-    Its drain ends before the master's patience, so that streams settle.
+    Also ends the worker's drain before the master loses patience, so that streams are settled.
     """
     from gunicorn.http import wsgi
     from gunicorn.http.parser import RequestParser
@@ -73,13 +73,13 @@ def post_worker_init(worker: object) -> None:
 
 
 def child_exit(_server: object, worker: object) -> None:
-    """Forgets the worker's gauges."""
+    """Drops the gauges of a worker that has exited."""
     if settings.METRICS_BIND is not None:
         metrics_server.forget(worker.pid)  # type: ignore[attr-defined]
 
 
 def worker_exit(_server: object, _worker: object) -> None:
-    """Closes the pools, whose threads would keep the process."""
+    """Closes the connection pools, whose threads would keep the process alive."""
     from django.db import connections
 
     for connection in connections.all():

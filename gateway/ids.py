@@ -1,4 +1,4 @@
-"""Identifiers: time-ordered UUIDs (RFC 9562, version 7), ids of generations and requests."""
+"""Makes and parses identifiers: time-ordered UUIDs (RFC 9562, version 7), ids of generations and of requests."""
 
 import os
 import time
@@ -11,7 +11,7 @@ REQUEST_PREFIX = "req-"
 
 
 def uuid7() -> UUID:
-    """A UUID that sorts by its time of creation."""
+    """Returns a UUID that sorts by its time of creation."""
     milliseconds, fraction = divmod(time.time_ns(), 1_000_000)
     value = milliseconds << 80
     value |= 0x7 << 76 | (fraction * 4096 // 1_000_000) << 64
@@ -20,29 +20,29 @@ def uuid7() -> UUID:
 
 
 def first_uuid7(moment: datetime) -> UUID:
-    """The lowest id made from a moment on."""
+    """Returns the lowest id that can be made at this moment or later."""
     milliseconds = max(0, (moment - EPOCH) // timedelta(milliseconds=1))
     return UUID(int=milliseconds << 80)
 
 
 def generation_id(uuid: UUID, prefix: str = GENERATION_PREFIX) -> str:
-    """The public form, with `gen-` or an answer's prefix."""
+    """Returns the public form of an id, with `gen-` or the prefix of a wire form's answers."""
     return prefix + uuid.hex
 
 
 def parse_generation_id(text: str) -> UUID | None:
-    """The UUID behind a generation's public id, if it is one."""
+    """Returns the UUID in a generation's public id, or None if the text is not one."""
     prefixes = (GENERATION_PREFIX, RESPONSE_PREFIX, MESSAGE_PREFIX)
     return next((parsed for prefix in prefixes if (parsed := _parsed(text, prefix))), None)
 
 
 def request_id(uuid: UUID) -> str:
-    """Our own name for an HTTP request."""
+    """Returns the gateway's own id for an HTTP request (`x-request-id`)."""
     return REQUEST_PREFIX + uuid.hex
 
 
 def parse_request_id(text: str) -> UUID | None:
-    """The UUID behind a request id, if it is one."""
+    """Returns the UUID in a request id, or None if the text is not one."""
     return _parsed(text, REQUEST_PREFIX)
 
 

@@ -1,6 +1,6 @@
-"""Places of files, the version, and a first start's secret key.
+"""Finds the project's files and version, and makes the secret key of a first start.
 
-Installed, files are inside `gateway`, `.env` and `var/` in the working directory.
+In an installed package the files are inside `gateway`, and `.env` and `var/` in the working directory.
 """
 
 import os
@@ -19,19 +19,19 @@ SECRET_KEY_FILE = VAR_DIR / "secret_key"
 
 
 def version() -> str:
-    """The version, from pyproject.toml."""
+    """Returns the version in pyproject.toml."""
     if IN_CHECKOUT:
         return str(tomllib.loads(_PROJECT.read_text())["project"]["version"])
     return metadata.version("inference-gateway")
 
 
 def ensure_secret_key(path: Path = SECRET_KEY_FILE) -> None:
-    """Generates the file (0600) where there is no key."""
+    """Writes a new key to the file (mode 0600), unless a key exists there or in the environment."""
     if path.exists() or os.environ.get("SECRET_KEY"):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
-    # Written aside and linked into place, as the Makefile does: complete or absent, whoever else starts.
+    # Written elsewhere and linked into place, as the Makefile does: another process finds a complete file or none.
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(f"{secrets.token_urlsafe(48)}\n")
     try:

@@ -1,7 +1,6 @@
-"""Exact decimals: Decimal in Python, scaled whole numbers in tables (SQLite would keep reals), floats only in JSON.
+"""Keeps decimals exact: Decimal in Python, scaled whole numbers in tables (SQLite would keep floats), floats in JSON.
 
-In SQL a field is its whole number, so it takes part only where units are kept, and raises `UnitsError` elsewhere;
-arithmetic is Python's.
+SQL sees only the whole number, so an expression that could change its unit raises `UnitsError`: compute in Python.
 """
 
 from decimal import Context, Decimal
@@ -19,43 +18,43 @@ from django.forms import DecimalField as DecimalFormField
 from django.forms import Field as FormField
 
 MONEY_PLACES = 10
-UNITS = 10**MONEY_PLACES  # of which the tables keep whole numbers
+UNITS = 10**MONEY_PLACES  # a euro in the units that the tables keep
 MAX_MONEY = Decimal(2**63 - 1).scaleb(-MONEY_PLACES)
 # Decimal's usual 28 digits would round sums and scaled numbers.
 EXACT = Context(prec=100)
 
 
 def to_units(amount: Decimal, places: int = MONEY_PLACES) -> int:
-    """Smallest units of an amount that has no more digits than `places`."""
+    """Returns an amount in smallest units. It must have at most `places` fractional digits."""
     return int(amount.scaleb(places, EXACT))
 
 
 def from_units(units: int) -> Decimal:
-    """Returns the amount of this number of smallest units."""
+    """Returns the amount that a number of smallest units stands for."""
     return Decimal(units).scaleb(-MONEY_PLACES, EXACT)
 
 
 def rounded_quotient(numerator: int, denominator: int) -> int:
-    """The one rounding of money: half to even."""
+    """Returns the quotient, rounded half to even. All rounding of money happens here."""
     quotient, remainder = divmod(numerator, denominator)
     twice = 2 * remainder
     return quotient + 1 if twice > denominator or (twice == denominator and quotient & 1) else quotient
 
 
 def fractional_digits(number: Decimal) -> int:
-    """A number's fractional digits, without idle zeros."""
+    """Returns how many fractional digits a number has, without trailing zeros."""
     _, digits, exponent = number.as_tuple()
     needed = "".join(map(str, digits)).rstrip("0")
     return max(0, len(needed) - len(digits) - int(exponent)) if needed else 0
 
 
 def to_json(amount: Decimal) -> float:
-    """Money as JSON's only number, no more exact."""
+    """Returns the amount as a float, the only kind of number in JSON; it is not exact."""
     return float(amount)
 
 
 def plain(amount: Decimal) -> str:
-    """An exact amount for people: no exponent, two fractional digits at least."""
+    """Returns the exact amount as text for people, with no exponent and at least two fractional digits."""
     return f"{amount:.{max(2, fractional_digits(amount))}f}"
 
 
@@ -67,11 +66,11 @@ class ExactDecimalFormField(DecimalFormField):
 
 
 class LossyValueError(ValueError):
-    """A value that the column could not keep exactly."""
+    """Is raised for a value that the column cannot store exactly."""
 
 
 class UnitsError(TypeError):
-    """SQL that would mix whole numbers of different units."""
+    """Is raised for SQL that would mix whole numbers of different units."""
 
 
 _ST = TypeVar("_ST")
@@ -79,10 +78,10 @@ _GT = TypeVar("_GT")
 
 
 class ExactDecimalField(models.Field[_ST, _GT]):
-    """A Decimal stored as a whole number of smallest units. Rounding is its caller's."""
+    """Stores a Decimal as a whole number of smallest units. The caller rounds."""
 
     description = "Exact decimal number"
-    _pyi_private_set_type: Decimal | str | int  # for the type checker's plugin, which adds None where a column has it
+    _pyi_private_set_type: Decimal | str | int  # for mypy's plugin, which adds None if the column is nullable
     _pyi_private_get_type: Decimal
 
     def __init__(self, *args: Any, places: int = MONEY_PLACES, **kwargs: Any) -> None:
@@ -134,7 +133,7 @@ class ExactDecimalField(models.Field[_ST, _GT]):
         return super().get_db_prep_save(value, connection)
 
     def get_placeholder(self, value: Any, _compiler: Any, _connection: BaseDatabaseWrapper) -> str:
-        # Django calls it with what an UPDATE sets: the one place that sees its expressions
+        # Only here do we see the expressions that an UPDATE sets.
         self.check_units(value)
         return "%s"
 
@@ -158,7 +157,7 @@ class ExactDecimalField(models.Field[_ST, _GT]):
                 field = expression.output_field
                 return isinstance(field, ExactDecimalField) and field.places == self.places
             case Sum() | Min() | Max() | Cast() | Ref() | ExpressionWrapper():
-                parts = expression.get_source_expressions()[:1]  # behind it, an aggregate's filter
+                parts = expression.get_source_expressions()[:1]  # the next one is an aggregate's filter
             case Coalesce() | Case():
                 parts = expression.get_source_expressions()
             case When():
@@ -202,4 +201,4 @@ def _in_units(lookup: type[Any]) -> type[Any]:
 
 
 class MoneyField(ExactDecimalField[_ST, _GT]):
-    """Money or a price, with 10 fractional digits."""
+    """Stores money or a price, with 10 fractional digits."""

@@ -1,4 +1,4 @@
-"""Quoting an upstream without secrets and addresses."""
+"""Quotes an upstream's messages without secrets and addresses."""
 
 import base64
 import re
@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
 QUOTE_LENGTH = 300
-READ_LENGTH = 1200  # characters of an upstream's words that are looked at
+READ_LENGTH = 1200  # characters of an upstream's message that are examined
 REDACTED = "[…]"
-SHORTEST_RUN = 20  # characters; below it letters and digits may mix in an ordinary name
-SHORTEST_MIXTURE = 16  # of those, the ones in parts that are no words
-SHORTEST_ENCODED = 6  # characters of base64 that cannot stand there by chance
+SHORTEST_RUN = 20  # characters; a shorter run may be an ordinary name with letters and digits
+SHORTEST_MIXTURE = 16  # characters of the run, in parts that are not words
+SHORTEST_ENCODED = 6  # characters of base64 that cannot match by chance
 
-# A word begins here, behind an escape of JSON or of a URL too.
+# A word begins here, also after an escape of JSON or of a URL.
 _BEGIN = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
-_TAIL = r"[\w.*…-]"  # of a key, masked or not
+_TAIL = r"[\w.*…-]"  # the characters of a key, masked or not
 _NAMES = (
     r"(?:(?:api|access|secret|private|auth|client|session|refresh|id|account|subscription)[-_ ]?(?:key|token|secret)"
     r"|secret|passw(?:or)?d|authorization|credentials?|signature|sig)"
@@ -33,18 +33,18 @@ _SECRETS = re.compile(
             rf"{_BEGIN}(?i:token|key)(?:[-_=]|\s+|%20|:\s*)['\"`]?(?=\w*\d\w*\d)[\w.~+/=*…-]{{10,}}",
             rf"{_BEGIN}(?i:bearer)\s+[\w.~+/=-]{{16,}}",
             r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b",
-            # Where one is named, it needs no digits: behind `=`, within quotes, or in a URL's query.
+            # Without digits, if it is named as a secret: after `=`, within quotes, or in a URL's query.
             rf"{_BEGIN}(?i:{_NAMES})['\"\\]*\s?=\s?['\"\\]*[^\s'\"&,;}}\\]{{4,}}",
             rf"(?i:{_NAMES})['\"\\]*\s?:\s?\\?['\"][^'\"\\]{{4,}}",
             rf"(?i:{_NAMES})['\"\\]*\s?:\s?(?=[^\s'\",]*\d)[^\s'\"&,;}}\\]{{6,}}",
             r"(?<=[?&])(?i:[\w-]*(?:key|token|secret|sig|signature|auth|code))=[^&\s'\"]+",
-            # What others have masked.
+            # Secrets that the upstream has masked already.
             r"(?<!\w)\w{1,99}\*{3,}\w*|(?<!\*)\*{3,}\w+",
         )
     )
 )
 _LABEL = r"[\w-]{1,63}"
-_HASH = "[bcdfghjklmnpqrstvwxz2456789]"  # what Kubernetes makes the names of pods from
+_HASH = "[bcdfghjklmnpqrstvwxz2456789]"  # the characters in Kubernetes' names of pods
 _ADDRESSES = re.compile(
     "|".join(
         (
@@ -56,7 +56,7 @@ _ADDRESSES = re.compile(
             rf"(?<![\w.-])(?:{_LABEL}\.){{1,9}}(?:internal|intranet|intra|local|localdomain|lan|corp|private|priv|svc|consul|docker"
             r"|k8s|vpc|onion|arpa)\b(?:\.[a-z0-9-]+)*(?::\d+)?",
             rf"(?<![\w.-])(?:{_LABEL}\.){{1,9}}[a-z]{{2,}}:\d{{2,5}}\b",
-            # Of one label: with a port, behind what a host stands behind, or as clouds and Kubernetes name machines.
+            # Hosts of one label: with a port, after a word that precedes hosts, or named as clouds and Kubernetes do.
             rf"(?<![\w./-])(?=[\w-]*[a-z])(?=[\w-]*\d){_LABEL}:\d{{4,5}}(?![\w-])",
             rf"(?:(?<=\bto )|(?<=\btcp )|(?<=\bupstream )|(?<=@)){_LABEL}:\d{{2,5}}(?![\w-])",
             r"(?:(?<=\bhost=)|(?<=\bhostname=))['\"]?[\w.-]+['\"]?",
@@ -74,32 +74,32 @@ _PARTS = re.compile(r"[A-Za-z0-9]+")
 _WORDS = re.compile(r"[A-Z][a-z]{2,}|[a-z]{3,}")
 _UNSPEAKABLE = re.compile(r"^[^aeiouy]+$|[^aeiouy]{5}|.{31}", re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
-# Ids that clients know, and have to find in a message about them.
+# Ids that clients have been given; a message about one must show it.
 _IDS = re.compile(r"(?:toolu|call|msg|req|resp|chatcmpl|cmpl|gen)[_-][A-Za-z0-9]+")
 
 
 def quoted(words: str, credentials: Iterable[str], base_url: str) -> str:
-    """Returns an upstream's words on one line, trimmed, without credentials, addresses and control characters.
+    """Returns an upstream's message on one line, shortened, without credentials, addresses and control characters.
 
-    `credentials` and `base_url` are those that the upstream was called with: they go in whatever form they are quoted.
+    `credentials` and `base_url` were used in the call to the upstream, and are removed in any encoding.
     """
     text = " ".join(words[:READ_LENGTH].split())
-    if not text.isprintable():  # clients write errors to terminals
+    if not text.isprintable():  # clients print errors on terminals
         text = "".join(filter(str.isprintable, text))
     if len(words) > READ_LENGTH:
-        text = text.rpartition(" ")[0]  # half a secret would not look like one
+        text = text.rpartition(" ")[0]  # a secret that is cut in half might not be recognised
     text = re.sub("|".join(_private(credentials, base_url)), REDACTED, text)
     text = without_secrets(text)
     return text if len(text) <= QUOTE_LENGTH else text[:QUOTE_LENGTH] + "…"
 
 
 def without_secrets(text: str) -> str:
-    """Returns the text without what looks like a secret or an internal address."""
+    """Returns the text with everything that looks like a secret or an internal address replaced."""
     return _SECRETS.sub(REDACTED, _RUNS.sub(_run, _ADDRESSES.sub(REDACTED, text)))
 
 
 def _private(credentials: Iterable[str], base_url: str) -> Iterator[str]:
-    # as they are and as they may be encoded
+    # plain, and in any encoding
     for credential in credentials:
         yield _in_any_writing(credential)
         for part in _within_base64(credential.encode()):
@@ -110,14 +110,14 @@ def _private(credentials: Iterable[str], base_url: str) -> Iterator[str]:
     labels = (address.hostname or "").split(".")
     if len(labels) > 1:
         yield f"(?i:{host})"
-        if labels[-1].isalpha():  # its neighbours
+        if labels[-1].isalpha():  # also other hosts of the domain
             yield rf"(?i:(?<![\w.-])(?:{_LABEL}\.){{1,9}}{re.escape('.'.join(labels[-2:]))}(?::\d+)?)(?![\w-])"
-    elif re.search(r"[\d-]", host):  # else it may be an ordinary word
+    elif re.search(r"[\d-]", host):  # a host without these may be an ordinary word
         yield rf"(?i:(?<![\w-]){host}(?![\w-]))"
 
 
 def _within_base64(secret: bytes) -> Iterator[str]:
-    # a secret has three places in a group of base64
+    # A secret can start at three offsets in a group of base64.
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + secret).decode()
         part = encoded[-(-before * 8 // 6) : (before + len(secret)) * 8 // 6]
@@ -126,7 +126,7 @@ def _within_base64(secret: bytes) -> Iterator[str]:
 
 
 def _in_any_writing(text: str) -> str:
-    # also percent-encoded (twice, too), escaped in JSON, or in URLs' base64
+    # also percent-encoded (once or twice), escaped in JSON, or in base64 for URLs
     return "".join(char if char.isascii() and char.isalnum() else _written(char) for char in text)
 
 
@@ -139,14 +139,14 @@ def _written(char: str) -> str:
 
 
 def _run(found: re.Match[str]) -> str:
-    """A long run of letters and digits, unless it reads like words."""
+    """Replaces a long run of letters and digits, unless it reads like words."""
     run = found[0]
     mixed = sum(len(part) for part in _PARTS.findall(run) if _is_mixture(part))
     return run if mixed < SHORTEST_MIXTURE or _IDS.fullmatch(run) else REDACTED
 
 
 def _is_mixture(part: str) -> bool:
-    """Tells whether a part is neither words nor a number."""
+    """Tells whether a part is neither a number nor mostly words."""
     if part.isdigit():
         return len(part) > 12
     digits = len(_DIGITS.findall(part))

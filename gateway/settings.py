@@ -1,4 +1,4 @@
-"""The environment, read top to bottom; a bad value stops the start."""
+"""Reads the settings from the environment, top to bottom; a bad value stops the start."""
 
 import math
 import os
@@ -19,19 +19,19 @@ env = environ.Env()
 
 
 def _read(read: Callable[[], Any], wanted: str) -> Any:
-    # the value is not repeated in the complaint: it may be a secret
+    # The error does not repeat the value: it may be a secret.
     try:
-        with warnings.catch_warnings(action="ignore"):  # it would print a database's address, password included
+        with warnings.catch_warnings(action="ignore"):  # a warning would show a database's address with its password
             return read()
     except (ImproperlyConfigured, KeyError, OSError, ValueError):
         raise ImproperlyConfigured(wanted) from None
 
 
 def _read_file() -> frozenset[str]:
-    """Returns the names of the variables that the file has set: a reload takes them away before it reads it anew."""
+    """Returns the names of the variables that the file has set; a reload removes them before it reads it again."""
     given = {*os.environ}
     file = os.environ.get("ENV_FILE")
-    # django-environ ignores a missing file, and the gateway would start with the settings of a demo
+    # django-environ ignores a missing file; the gateway would then start with the settings of a demo.
     if file:
         _read(Path(file).read_bytes, "ENV_FILE is a file that can be read.")
     _read(lambda: environ.Env.read_env(file or BASE_DIR / ".env"), "ENV_FILE is lines of NAME=value, in UTF-8.")
@@ -74,7 +74,7 @@ def _address(name: str) -> tuple[str, int] | None:
 
 
 def _switch(name: str, default: str = "false") -> bool:
-    # django-environ would take a word that it does not know for `false`
+    # django-environ would read an unknown word as `false`.
     value: str = env.str(name, default).strip().lower() or default
     if value not in (*env.BOOLEAN_TRUE_STRINGS, "false", "off", "no", "n", "0", ""):
         raise ImproperlyConfigured(f"{name} is true or false.")
@@ -89,8 +89,8 @@ def _one_of(name: str, default: str, *others: str) -> str:
 
 
 def _secret_key() -> str:
-    # never a default that somebody could know
-    from_environment = os.environ.get("SECRET_KEY")  # django-environ would look up what follows a leading `$`
+    # There is no default: anybody could know it.
+    from_environment = os.environ.get("SECRET_KEY")  # django-environ would look up a name after a leading `$`
     if from_environment:
         return from_environment
     try:
@@ -109,15 +109,15 @@ DEBUG = _switch("DEBUG")
 
 PUBLIC_URL = env.str("PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/")
 if not re.fullmatch(r"https?://[\w.-]+(:\d+)?|https?://\[[0-9a-f:]+\](:\d+)?", PUBLIC_URL):
-    raise ImproperlyConfigured("PUBLIC_URL is http:// or https:// with a host, and a port where it is not the usual.")
-BILLING_CONTACT_URL = env.str("BILLING_CONTACT_URL", "")  # where members are told to go for credit
+    raise ImproperlyConfigured("PUBLIC_URL is http:// or https:// with a host, and a port if it is not the usual one.")
+BILLING_CONTACT_URL = env.str("BILLING_CONTACT_URL", "")  # the page where members can ask for credit
 if BILLING_CONTACT_URL and not re.fullmatch(r"(https?://|mailto:)\S+", BILLING_CONTACT_URL):
     raise ImproperlyConfigured("BILLING_CONTACT_URL begins with https://, http:// or mailto:.")
 BEHIND_TLS = urlsplit(PUBLIC_URL).scheme == "https"
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
 
-GATEWAY_FASTPATH = _one_of("GATEWAY_FASTPATH", "on", "off") == "on"  # off: the libraries' own ways
+GATEWAY_FASTPATH = _one_of("GATEWAY_FASTPATH", "on", "off") == "on"  # off: uses the libraries only
 GATEWAY_FIRST_BYTE_TIMEOUT = _positive("GATEWAY_FIRST_BYTE_TIMEOUT", 30.0)
 GATEWAY_FIRST_BYTE_PER_1000_TOKENS = _positive("GATEWAY_FIRST_BYTE_PER_1000_TOKENS", 0.25, or_zero=True)
 GATEWAY_STREAM_IDLE_TIMEOUT = _positive("GATEWAY_STREAM_IDLE_TIMEOUT", 90.0)
@@ -158,9 +158,9 @@ PORT = _at_least("PORT", 8000, 0, 65535)
 WEB_CONCURRENCY = _at_least("WEB_CONCURRENCY", 1, 1, 1000)
 METRICS_BIND = _address("METRICS_BIND")
 if METRICS_BIND is not None and METRICS_BIND[1] == PORT:
-    raise ImproperlyConfigured("METRICS_BIND is on another port than PORT: what it serves is not for everybody.")
+    raise ImproperlyConfigured("METRICS_BIND is on another port than PORT: metrics are not public.")
 
-# The wire languages of upstreams, by the names that the catalogue uses: here and in a module of its own is all of one.
+# The catalogue's names of dialects. A new dialect is a line here and a module of its own.
 DIALECTS = {
     "openai": "inference.dialects.openai.OpenAIDialect",
     "anthropic": "inference.dialects.anthropic.AnthropicDialect",
@@ -186,15 +186,15 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
 ]
-if (RESOURCES_DIR / "tools").is_dir():  # in a checkout alone
+if (RESOURCES_DIR / "tools").is_dir():  # only a checkout has it
     INSTALLED_APPS.append("tools")
 
-# The API and probes go as far as ApiMiddleware.
+# Requests for the API and probes do not go further than ApiMiddleware.
 MIDDLEWARE = [
     "gateway.edge.middleware.RequestIdMiddleware",
     "gateway.edge.middleware.ApiMiddleware",
     "gateway.edge.middleware.PageMiddleware",
-    "django.middleware.gzip.GZipMiddleware",  # pads each answer at random, so that its length tells no secret (BREACH)
+    "django.middleware.gzip.GZipMiddleware",  # pads answers at random, so that their lengths reveal no secret (BREACH)
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -208,11 +208,11 @@ MIDDLEWARE = [
 
 ROOT_URLCONF = "gateway.urls"
 WSGI_APPLICATION = "gateway.wsgi.application"
-INFERENCE_ENDPOINTS = "inference.api.ENDPOINTS"  # what gateway.wsgi answers without Django's handler
+INFERENCE_ENDPOINTS = "inference.api.ENDPOINTS"  # gateway.wsgi answers these without Django's handler
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 10_000  # the admin's page of an account sends four for each member
-DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024  # of a page's form, whatever it is made of (gateway.edge.middleware)
-FILE_UPLOAD_HANDLERS: list[str] = []  # no form has a file, and none is kept
-APPEND_SLASH = False  # a redirect would turn an SDK's POST into a GET: both forms are routes
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024  # of a page's form, of any content type (gateway.edge.middleware)
+FILE_UPLOAD_HANDLERS: list[str] = []  # no form takes a file
+APPEND_SLASH = False  # a redirect would turn an SDK's POST into a GET, so both forms are routes
 
 TEMPLATES = [
     {
@@ -232,7 +232,7 @@ TEMPLATES = [
 
 SQLITE_OPTIONS = {
     "transaction_mode": "IMMEDIATE",
-    # A wait in SQLite's C code stops every greenlet of the worker: keep it short, retries are in Python.
+    # While SQLite's C code waits, every greenlet of the worker stops. So it waits briefly, and Python tries again.
     "timeout": 1.0,
     "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
 }
@@ -253,12 +253,12 @@ def _database(*, pool_size: int, statement_timeout_ms: int, variable: str = "DAT
             database["NAME"] = str(BASE_DIR / database["NAME"])
         return database | {"OPTIONS": SQLITE_OPTIONS}
     options = {
-        # Tries to connect come ever more rarely until they are given up, and then begin anew with the next request: a
-        # pool that tried for minutes would miss the database's return by as long.
+        # A pool waits longer after each failed attempt to connect. It gives up after 5 s and starts over with the
+        # next request: if it tried for minutes, it would notice the database's return minutes late.
         "pool": {"min_size": 2, "max_size": pool_size, "timeout": 5.0, "reconnect_timeout": 5.0},
         "server_side_binding": True,
     }
-    if DATABASE_TRANSACTION_POOLING and variable != "MIGRATE_DATABASE_URL":  # a connection has no state of its own
+    if DATABASE_TRANSACTION_POOLING and variable != "MIGRATE_DATABASE_URL":  # the session's state is lost
         options["prepare_threshold"] = None
     else:
         options |= {"prepare_threshold": 0, "options": f"-c statement_timeout={statement_timeout_ms}"}
@@ -271,10 +271,10 @@ def _database(*, pool_size: int, statement_timeout_ms: int, variable: str = "DAT
     }
 
 
-# Requests queue behind a migration that waits for a lock on their table.
+# While a migration waits for a lock on a table, requests for that table queue up after it.
 MIGRATION_LOCK_TIMEOUT = _positive("MIGRATION_LOCK_TIMEOUT", 5.0)
 
-# Settlement has connections of its own, so that requests waiting for one cannot keep it from ending them.
+# Settlement has its own connections: else requests that wait for one could keep running requests from ending.
 DATABASES = {
     "default": _database(pool_size=20, statement_timeout_ms=30_000),
     "settlement": _database(pool_size=8, statement_timeout_ms=5_000) | {"TEST": {"MIRROR": "default"}},
@@ -285,13 +285,13 @@ MIGRATION_DATABASE = None
 if env.str("MIGRATE_DATABASE_URL", ""):
     MIGRATION_DATABASE = _database(pool_size=4, statement_timeout_ms=30_000, variable="MIGRATE_DATABASE_URL")
     if {MIGRATION_DATABASE["ENGINE"], DATABASES["default"]["ENGINE"]} != {"gateway.stores.postgresql"}:
-        raise ImproperlyConfigured("MIGRATE_DATABASE_URL is postgres://…, as DATABASE_URL then is.")
+        raise ImproperlyConfigured("MIGRATE_DATABASE_URL is postgres://…, and so must DATABASE_URL be.")
 
 DATABASE_REPLICA_MAX_LAG = _positive("DATABASE_REPLICA_MAX_LAG", 5.0)
 if env.str("DATABASE_REPLICA_URL", ""):  # statistics, lists and downloads (billing.usage.replica)
     DATABASES["replica"] = _database(pool_size=8, statement_timeout_ms=30_000, variable="DATABASE_REPLICA_URL")
     if {each["ENGINE"] for each in DATABASES.values()} != {"gateway.stores.postgresql"}:
-        raise ImproperlyConfigured("DATABASE_REPLICA_URL is postgres://…, as DATABASE_URL then is.")
+        raise ImproperlyConfigured("DATABASE_REPLICA_URL is postgres://…, and so must DATABASE_URL be.")
     DATABASES["replica"]["OPTIONS"]["target_session_attrs"] = "any"
     DATABASE_ROUTERS = ["billing.usage.replica.Router"]
 
@@ -313,7 +313,7 @@ CACHES = {
     "default": {
         "BACKEND": "gateway.edge.cache.SharedCounters",
         "KEY_PREFIX": "gateway",
-        "OPTIONS": {"MAX_ENTRIES": 100_000},  # of a worker's own memory
+        "OPTIONS": {"MAX_ENTRIES": 100_000},  # in a worker's memory, while Redis is away
     }
 }
 
@@ -334,7 +334,7 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "login"
-PASSWORD_RESET_TIMEOUT = 3600  # seconds: a mail is read at once or not at all
+PASSWORD_RESET_TIMEOUT = 3600  # seconds; people use such a mail at once
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["accounts.keys.BearerAuthentication"],
@@ -355,24 +355,24 @@ FORMAT_MODULE_PATH = "gateway.pages.formats"
 
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [RESOURCES_DIR / "static"]
-WHITENOISE_ROOT = RESOURCES_DIR / "static" / "root"  # answered at the root, where browsers ask for /favicon.ico
+WHITENOISE_ROOT = RESOURCES_DIR / "static" / "root"  # served at the root, for example /favicon.ico
 WHITENOISE_USE_FINDERS = True  # serves from the source tree: no collectstatic between clone and run
-WHITENOISE_MAX_AGE = 7 * 24 * 3600  # seconds: a file that has changed has another address
+WHITENOISE_MAX_AGE = 7 * 24 * 3600  # seconds; a changed file gets another address
 STORAGES = {"staticfiles": {"BACKEND": "gateway.pages.static_files.VersionedFiles"}}
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
-# Browsers take a `__Host-` cookie from this very host alone, over TLS: no neighbour in the domain can plant one.
+# Browsers accept a `__Host-` cookie only from this host over TLS: other hosts of the domain cannot set one.
 SESSION_COOKIE_NAME = "__Host-sessionid" if BEHIND_TLS else "sessionid"
 CSRF_COOKIE_NAME = "__Host-csrftoken" if BEHIND_TLS else "csrftoken"
 SESSION_COOKIE_AGE = 12 * 60 * 60  # seconds after signing in
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = (
-    "Lax"  # a link in a mail finds who is signed in, a foreign form does not
+    "Lax"  # a link in a mail opens with the session, a form on another site is sent without it
 )
 SECURE_SSL_REDIRECT = BEHIND_TLS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_TLS else None
 SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
-SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]  # HSTS of subdomains: the domain is the operator's
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]  # HSTS of subdomains: only the operator can decide that
 
 EMAIL_CONFIG = _read(
     lambda: env.email_url("EMAIL_URL", "consolemail://"),
@@ -383,7 +383,7 @@ DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.str("EMAIL_FROM", f"no-reply@{urlsplit(P
 if not re.fullmatch(r"[^\s@<>]+@[^\s@<>]+|[^@<>\r\n]+ <[^\s@<>]+@[^\s@<>]+>", DEFAULT_FROM_EMAIL):
     raise ImproperlyConfigured("EMAIL_FROM is an address, or a name with the address in angle brackets.")
 
-# Read by the OpenTelemetry SDK as well, with its other OTEL_ variables (`gateway.observing.tracing`).
+# The OpenTelemetry SDK reads it too, with the other OTEL_ variables (`gateway.observing.tracing`).
 OTEL_EXPORTER_OTLP_ENDPOINT = env.str("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
 if not re.fullmatch(r"(https?://[^\s/]\S*)?", OTEL_EXPORTER_OTLP_ENDPOINT):
     raise ImproperlyConfigured("OTEL_EXPORTER_OTLP_ENDPOINT is the http:// or https:// address of an OTLP collector.")
@@ -402,13 +402,13 @@ LOGGING = {
     "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {
         "django": {"handlers": [], "level": "INFO", "propagate": True},
-        # One line per 4xx adds nothing to the access log, and its path may carry what a client should not have sent.
+        # A line for each 4xx adds nothing to the access log, and the path may hold a secret that a client sent.
         "django.request": {"level": "ERROR"},
         "django.security.csrf": {"level": "ERROR"},
         "django.security.DisallowedHost": {"level": "CRITICAL"},
-        # Attempts of its pools to reach a database that is away: whoever needs a connection says that there is none.
+        # The pools' attempts to reach a database that is away: the code that needs a connection logs the outage.
         "psycopg.pool": {"level": "ERROR"},
-        # A collector that is away: one line when it begins and one a minute say so (gateway.observing.tracing).
+        # While a collector is away, gateway.observing.tracing logs one line at the start and one a minute.
         "opentelemetry": {"level": "CRITICAL"},
     },
 }

@@ -1,4 +1,4 @@
-"""Every address of the product; the apps are named by string."""
+"""Lists every address of the product. Apps are named by strings, because this app must not import them."""
 
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
@@ -24,6 +24,6 @@ urlpatterns = [
     *(path(probe, live) for probe in LIVE_PATHS),
     path(READY_PATH, ready),
     path("", include("reference.page_urls")),
-    path("", include("dashboard.urls")),  # before the admin: two of its addresses are answered there
+    path("", include("dashboard.urls")),  # before the admin: it answers two addresses below /admin/
     path("admin/", admin.site.urls),
 ]

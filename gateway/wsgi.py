@@ -1,4 +1,4 @@
-"""The WSGI application: `gunicorn -c python:gateway.gunicorn_conf gateway.wsgi`."""
+"""Builds the WSGI application: `gunicorn -c python:gateway.gunicorn_conf gateway.wsgi`."""
 
 import os
 
@@ -9,7 +9,7 @@ from django.utils.module_loading import import_string
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 _django = get_wsgi_application()
-get_resolver().url_patterns  # noqa: B018  # imports every view now: a worker's first request waited a second for it
+get_resolver().url_patterns  # noqa: B018  # imports every view now: else the first request waits a second for it
 
 from .edge.middleware import at_each_path  # noqa: E402  # Django is set up from here on
 from .edge.responses import is_allowed  # noqa: E402

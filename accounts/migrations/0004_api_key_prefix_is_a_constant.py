@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        # The column stays for workers of the version before, with a default for rows that are written without it.
+        # The column stays for workers of the previous version. Its default is for rows that new workers write without it.
         migrations.AlterField(
             model_name="apikey",
             name="prefix",

@@ -1,1 +1,1 @@
-"""Energy of tokens and the grid's intensity."""
+"""Estimates the energy of tokens and the carbon intensity of electricity."""

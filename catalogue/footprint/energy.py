@@ -1,19 +1,19 @@
-"""Energy and embodied carbon of tokens, by their kind, with bounds (docs/energy.md)."""
+"""Holds the energy and embodied carbon of tokens by kind, with bounds (docs/energy.md)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-METHOD = "tokens-2026-11"  # names the formulas and constants of the shipped estimates in records (docs/energy.md)
-KINDS = ("output", "prompt", "cached")  # of tokens; `prompt` are those that were processed
+METHOD = "tokens-2026-11"  # records name by it the formulas and constants of the shipped estimates
+KINDS = ("output", "prompt", "cached")  # kinds of tokens; `prompt` without the cached ones
 SIGNIFICANT_DIGITS = 3
 StoredFigures = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A figure with its bounds, which are no confidence interval."""
+    """Holds a figure with its bounds, which are not a confidence interval."""
 
     low: Decimal
     value: Decimal
@@ -28,7 +28,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class PerToken:
-    """A quantity per token: Wh, or grams CO2e embodied."""
+    """Holds a quantity per token by kind: Wh, or embodied gCO2e."""
 
     output: Range
     prompt: Range
@@ -38,13 +38,13 @@ class PerToken:
         return self.output * output + self.prompt * prompt + self.cached * cached
 
     def stored(self) -> dict[str, list[str]]:
-        """As JSON: low, value and high by kind, as texts."""
+        """Returns the figures as JSON: for each kind low, value and high, as strings."""
         return {kind: [f"{figure:f}" for figure in astuple(getattr(self, kind))] for kind in KINDS}
 
 
 @dataclass(frozen=True, slots=True)
 class EnergyFigures:
-    """A model's figures, their source and PUE."""
+    """Holds a model's figures, their source, and the PUE that they include."""
 
     wh: PerToken
     embodied_g: PerToken | None = None
@@ -55,7 +55,7 @@ class EnergyFigures:
     as_of: str = ""
 
     def stored(self) -> StoredFigures:
-        """As JSON, with decimals as texts."""
+        """Returns the figures as JSON, with decimals as strings."""
         return {
             "wh": self.wh.stored(),
             "embodied_g": None if self.embodied_g is None else self.embodied_g.stored(),
@@ -68,7 +68,7 @@ class EnergyFigures:
 
 
 def figures_in(stored: StoredFigures) -> EnergyFigures:
-    """The figures of which `stored` was made."""
+    """Reads figures that `EnergyFigures.stored` returned."""
     embodied, pue = stored["embodied_g"], stored["pue"]
     return EnergyFigures(
         wh=_per_token_in(stored["wh"]),
@@ -82,10 +82,10 @@ def figures_in(stored: StoredFigures) -> EnergyFigures:
 
 
 def at_pue(figures: EnergyFigures, pue: Decimal) -> EnergyFigures:
-    """The same work at this PUE."""
+    """Returns the figures converted to another PUE; unchanged if their own is unknown."""
     if figures.pue is None or figures.pue == pue:
         return figures
-    # All figures alike: bounds that took several PUEs stay as far apart, wider than they had to be.
+    # Scales all figures alike. Bounds that allow for several PUEs stay wider than necessary.
     factor = float(pue / figures.pue)
     wh = figures.wh
     kinds = (wh.output, wh.prompt, wh.cached)
@@ -100,5 +100,5 @@ def _per_token_in(stored: Mapping[str, Sequence[str]]) -> PerToken:
 
 
 def rounded(figure: float) -> Decimal:
-    """A figure of the catalogue, to three digits."""
+    """Rounds a figure of the catalogue to three significant digits."""
     return Decimal(f"{figure:.{SIGNIFICANT_DIGITS}g}")

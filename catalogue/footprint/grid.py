@@ -1,4 +1,4 @@
-"""Carbon intensity of electricity by the hour (docs/energy.md#grid)."""
+"""Stores the carbon intensity of electricity by the hour (docs/energy.md#grid)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ from gateway.edge.rfc3339 import to_text
 
 from ..pricing import GridBasis
 
-MOST_STALE = timedelta(hours=3)  # how long after its end the newest slot of a zone stands for the present
+MOST_STALE = timedelta(hours=3)  # how long after its end a zone's newest slot is still used
 KEPT = timedelta(days=7)
 LOOK_AHEAD = timedelta(hours=1)
 
 
 class GridSlot(models.Model):
-    """A zone's intensity in a slot, by one source."""
+    """Holds a zone's carbon intensity from `start` to `end`, as one source states it."""
 
     class Kind(models.TextChoices):
         MEASURED = "measured", "measured"
@@ -44,7 +44,7 @@ class GridSlot(models.Model):
 
 
 class GridImport(models.Model):
-    """The last asking of a source; `fault` is empty if it went well."""
+    """Records the last import from a source; `fault` is empty if it succeeded."""
 
     source = models.CharField(primary_key=True, max_length=40)
     attempted_at = models.DateTimeField()
@@ -59,15 +59,15 @@ class GridImport(models.Model):
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
-    """The figures of a moment, until the next begin."""
+class CurrentIntensities:
+    """Holds the intensities of a moment by zone, and the time at which they may change."""
 
     by_zone: Mapping[str, tuple[int, GridBasis]] = field(default_factory=dict)
     until: datetime | None = None
 
 
-def in_force(now: datetime) -> InForce:
-    """Each zone's slot at `now`, measured before forecast."""
+def in_force(now: datetime) -> CurrentIntensities:
+    """Returns each zone's intensity at `now`; prefers measured figures to forecasts."""
     current = GridSlot.objects.filter(end__gt=now - MOST_STALE, start__lte=now + LOOK_AHEAD)
     best: dict[str, tuple[tuple[bool, bool, datetime, str], GridSlot]] = {}
     changes_at: list[datetime] = []
@@ -86,4 +86,4 @@ def in_force(now: datetime) -> InForce:
         zone: (slot.gco2_per_kwh, GridBasis(slot.kind, slot.source, to_text(slot.start)))
         for zone, (_, slot) in best.items()
     }
-    return InForce(by_zone, min(changes_at, default=None))
+    return CurrentIntensities(by_zone, min(changes_at, default=None))

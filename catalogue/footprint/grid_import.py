@@ -1,4 +1,4 @@
-"""Imports of grid intensities. Faults quote nothing: an address may hold a token."""
+"""Imports carbon intensities of electricity. Faults do not quote the address, which may hold a token."""
 
 import logging
 import os
@@ -30,18 +30,18 @@ _PIECE = 64 * 1024
 
 
 class ImportFailed(Exception):
-    """A zone that could not be imported, in words for an operator."""
+    """A zone could not be imported. The message is for an operator."""
 
 
-class Imported(NamedTuple):
-    """New slots by zone, and faults."""
+class ImportResult(NamedTuple):
+    """Holds the number of written slots by zone, and the faults."""
 
     changed: dict[str, int]
     faults: list[str]
 
 
 def zones_in_use(source: Source) -> list[str]:
-    """Zones and countries of the catalogue's routes that the source knows."""
+    """Returns the zones and countries of the catalogue's routes that the source has."""
     places = models.Place.objects.filter(code__in=models.Region.objects.values("locode"))
     names = {
         name for zone, country in places.values_list("grid_zone", "country") for name in (zone or country, country)
@@ -49,8 +49,8 @@ def zones_in_use(source: Source) -> list[str]:
     return sorted(names & source.zones.keys())
 
 
-def import_from(name: str, zones: Collection[str], base_url: str = "") -> Imported:
-    """Asks a source for each zone; no fault keeps another back."""
+def import_from(name: str, zones: Collection[str], base_url: str = "") -> ImportResult:
+    """Imports each zone from a source. A fault in one zone does not stop the others."""
     source = SOURCES[name]
     changed: dict[str, int] = {}
     faults = []
@@ -60,11 +60,11 @@ def import_from(name: str, zones: Collection[str], base_url: str = "") -> Import
         except (ImportFailed, BadAnswer) as error:
             faults.append(f"{name} {zone}: {error}")
     _note(name, faults)
-    return Imported(changed, faults)
+    return ImportResult(changed, faults)
 
 
 def store(name: str, zone: str, slots: Collection[Slot]) -> int:
-    """Keeps a zone's slots, and returns the number written."""
+    """Stores a zone's slots, removes old ones, and returns how many were new or changed."""
     with transaction.atomic():
         expired, _ = GridSlot.objects.filter(end__lt=timezone.now() - KEPT).delete()
         since = min((slot.start for slot in slots), default=timezone.now())
@@ -96,20 +96,20 @@ def _note(name: str, faults: Collection[str]) -> None:
 
 
 def _answer(source: Source, zone: str, base_url: str) -> bytes:
-    """The bytes of a source's answer. Raises ImportFailed."""
+    """Requests a zone from a source, and returns the body of its answer. Raises ImportFailed."""
     address = base_url.rstrip("/") + source.request(source.zones[zone], timezone.now())
     if source.token_env:
         token = os.environ.get(source.token_env)
         if not token:
             raise ImportFailed(f"{source.token_env} is not set")
         address += "&" + urlencode({source.token_parameter: token})
-    import requests  # noqa: PLC0415  # a worker that imports no grid is 7 MB smaller
+    import requests  # noqa: PLC0415  # saves 7 MB in workers that import nothing
     from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
     deadline = time.monotonic() + ANSWER_SECONDS
     content = bytearray()
-    # As identity, so that the bound is one of what comes over the wire; the address may hold a token, so it goes
-    # nowhere else, by a redirect or a proxy of the environment.
+    # The answer must not be compressed, so that MOST_BYTES bounds what is read. The address may hold a token, so no
+    # redirect and no proxy of the environment may see it.
     options: dict[str, Any] = {"timeout": ANSWER_SECONDS, "allow_redirects": False, "stream": True}
     try:
         with requests.Session() as session:
@@ -117,7 +117,7 @@ def _answer(source: Source, zone: str, base_url: str) -> bytes:
             with session.get(address, headers={"Accept-Encoding": "identity"}, **options) as response:
                 if response.status_code != HTTPStatus.OK:
                     raise ImportFailed(f"it answered {response.status_code}")
-                while piece := response.raw.read1(_PIECE):  # what has come: `iter_content` waits for whole pieces
+                while piece := response.raw.read1(_PIECE):  # what has arrived; `iter_content` waits for more
                     content += piece
                     if len(content) > MOST_BYTES:
                         raise ImportFailed(f"its answer is larger than {MOST_BYTES} bytes")
@@ -129,7 +129,7 @@ def _answer(source: Source, zone: str, base_url: str) -> bytes:
 
 
 class Refresh:
-    """Keeps the sources of GATEWAY_GRID_SOURCES fresh, one process for each."""
+    """Imports regularly from the sources of GATEWAY_GRID_SOURCES, each in only one process at a time."""
 
     def __init__(self) -> None:
         self._outages: Mapping[str, Outage] = {
@@ -137,7 +137,7 @@ class Refresh:
         }
 
     def work(self) -> list[str]:
-        """Imports from the sources that are due. Returns their names."""
+        """Imports from the sources that are due, and returns their names."""
         asked = [name for name in settings.GATEWAY_GRID_SOURCES if _claim(name)]
         for name in asked:
             faults = import_from(name, zones_in_use(SOURCES[name])).faults
@@ -152,7 +152,7 @@ refresh = Refresh()
 
 
 def _claim(name: str) -> bool:
-    """True in the one process that asks the source now."""
+    """Returns True in the one process that is to import from the source now."""
     now = timezone.now()
     _row, is_first = GridImport.objects.get_or_create(source=name, defaults={"attempted_at": now})
     due = GridImport.objects.filter(Q(source=name) & Q(attempted_at__lte=now - EVERY))

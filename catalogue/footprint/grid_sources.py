@@ -1,4 +1,4 @@
-"""Sources of grid intensity: from bytes to a zone's figures."""
+"""Defines the sources of carbon intensities, and parses their answers."""
 
 import itertools
 import json
@@ -14,12 +14,12 @@ from xml.etree import ElementTree
 from .grid import GridSlot
 
 MEASURED, FORECAST = GridSlot.Kind.MEASURED, GridSlot.Kind.FORECAST
-MOST_GCO2_PER_KWH = 2000  # above any fuel's
+MOST_GCO2_PER_KWH = 2000  # above that of any fuel
 LONGEST_SLOT = timedelta(hours=1)
 MOST_POINTS = 10_000
 LOOK_BACK = timedelta(hours=6)
 
-# ENTSO-E's area codes (EIC) of bidding zones, by the names that places use; IT-NORD has Milan.
+# ENTSO-E's area codes (EIC) of bidding zones, by the names in the catalogue's places; Milan is in IT-NORD.
 EIC = {
     "AT": "10YAT-APG------L",
     "BE": "10YBE----------2",
@@ -41,8 +41,8 @@ EIC = {
     "SE4": "10Y1001A1001A47J",
 }
 # gCO2e per kWh by ENTSO-E's production type: lifecycle medians of IPCC AR5 WG3, Annex III, table A.III.2. Lignite,
-# peat, oil shale and gas from coal take coal's. Oil is not in the table: 650 (POST 2014, secondary). Storage (B10,
-# B25), waste (B17) and `other` (B15, B20) have no figure and are left out of the mix.
+# peat, oil shale and gas from coal have the figure of coal. Oil is not in the table: 650 (POST 2014, secondary).
+# Storage (B10, B25), waste (B17) and `other` (B15, B20) have no figure and are left out of the mix.
 LIFECYCLE = {
     "B01": 230,  # biomass
     "B02": 820,  # lignite
@@ -61,14 +61,14 @@ LIFECYCLE = {
     "B18": 12,  # wind offshore
     "B19": 11,  # wind onshore
 }
-LEAST_SHARE = 0.8  # of a slot's production that must have a figure
-# Countries of the shipped places that energy-charts lists, by its own names.
+LEAST_SHARE = 0.8  # the share of a slot's production that must have a figure
+# energy-charts' names of the countries that shipped places are in.
 ENERGY_CHARTS = {code: code.lower() for code in "AT BE CH DE DK ES FI FR IE IT NL NO PL SE".split()}  # noqa: SIM905
 QUARTER = timedelta(minutes=15)
 RESOLUTIONS = {"PT15M": QUARTER, "PT30M": timedelta(minutes=30), "PT60M": timedelta(hours=1)}
 
 
-# What reading an answer of another form raises.
+# Errors that parsing an answer in an unexpected form may raise.
 MALFORMED = (
     AttributeError,
     ArithmeticError,
@@ -81,11 +81,11 @@ MALFORMED = (
 
 
 class BadAnswer(ValueError):
-    """An answer in another form, in words that quote nothing of it."""
+    """The answer has an unexpected form. The message does not quote it."""
 
 
 class Slot(NamedTuple):
-    """A figure, gCO2e per kWh, from `start` up to `end`."""
+    """Holds a figure in gCO2e per kWh, valid from `start` up to `end`."""
 
     start: datetime
     end: datetime
@@ -95,18 +95,18 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A source's address and zones, and how to read it."""
+    """Describes a source: its address and zones, and how to request and parse them."""
 
     base_url: str
     zones: Mapping[str, str]
     request: Callable[[str, datetime], str]
     read: Callable[[bytes], Iterable[Slot]]
-    token_env: str = ""  # the variable with the token that it wants
+    token_env: str = ""  # the environment variable with its token, if it needs one
     token_parameter: str = ""
 
 
 def slots_in(source: Source, content: bytes) -> list[Slot]:
-    """The slots of an answer, in the order of time. Raises BadAnswer."""
+    """Returns the slots of an answer, the earliest first. Raises BadAnswer."""
     try:
         found = sorted(source.read(content))
     except BadAnswer:
@@ -122,7 +122,7 @@ def slots_in(source: Source, content: bytes) -> list[Slot]:
 
 
 def _energy_charts(content: bytes) -> Iterator[Slot]:
-    # measured where there is one, else forecast
+    # uses the measured figure, or else the forecast
     columns = json.loads(content)
     seconds, measured = _list(columns["unix_seconds"]), _list(columns["co2eq"])
     forecast = _list(columns.get("co2eq_forecast") or [None] * len(seconds))
@@ -133,14 +133,14 @@ def _energy_charts(content: bytes) -> Iterator[Slot]:
 
 
 def _carbon_intensity(content: bytes) -> Iterator[Slot]:
-    # the actual figure where it is known
+    # uses the actual figure, or else the forecast
     for row in _list(json.loads(content)["data"]):
         figures = row["intensity"]
         yield from _known(_minute(row["from"]), _minute(row["to"]), figures.get("actual"), figures.get("forecast"))
 
 
 def _known(start: datetime, end: datetime, measured: Any, forecast: Any) -> Iterator[Slot]:
-    """The slot of a figure that is known: measured rather than expected."""
+    """Yields a slot with the measured figure, or else the forecast; nothing if both are unknown."""
     kind, figure = (FORECAST, forecast) if measured is None else (MEASURED, measured)
     if figure is not None:
         yield Slot(start, end, kind, round(figure))
@@ -148,27 +148,30 @@ def _known(start: datetime, end: datetime, measured: Any, forecast: Any) -> Iter
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list) or len(value) > MOST_POINTS:
-        raise BadAnswer("no list, or too long a one")
+        raise BadAnswer("not a list, or too long a list")
     return value
 
 
 def _entsoe(content: bytes) -> Iterator[Slot]:
-    # A75, generation per type: the mean of the types' figures, weighted by what they produced
+    # A75 is generation per type. The intensity is the mean of the types' figures, weighted by production.
+    # 1. Parse the document.
     text = content.decode("utf-8")
     if "<!" in re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL):
-        raise BadAnswer("a document type, which no answer has")
+        raise BadAnswer("a document type, which is not allowed")
     root = ElementTree.fromstring(text)  # noqa: S314  # no document type, so no entities
     if _name(root) == "Acknowledgement_MarketDocument":
-        return  # nothing was published for the time asked for
+        return  # nothing is published for this time
     if _name(root) != "GL_MarketDocument":
-        raise BadAnswer("another document than that of generation")
+        raise BadAnswer("not a document about generation")
+    # 2. Collect the production by type and quarter of an hour.
     produced: dict[str, dict[datetime, float]] = defaultdict(dict)
     for series in _children(root, "TimeSeries"):
         if next(_children(series, "outBiddingZone_Domain.mRID"), None) is not None:
-            continue  # consumption, of pumps above all
+            continue  # consumption, mostly of pumped storage
         kind = _text(_only(series, "MktPSRType"), "psrType")
         for period in _children(series, "Period"):
             produced[kind].update(_points(period, repeats=_text(series, "curveType") == "A03"))
+    # 3. Compute the mean for each quarter that all types state.
     complete = set.intersection(*map(set, produced.values())) if produced else set()
     for start in complete:
         known = [(megawatts[start], LIFECYCLE[kind]) for kind, megawatts in produced.items() if kind in LIFECYCLE]
@@ -180,7 +183,7 @@ def _entsoe(content: bytes) -> Iterator[Slot]:
 
 
 def _points(period: ElementTree.Element, *, repeats: bool) -> dict[datetime, float]:
-    """Megawatts of each quarter of an hour, by its start."""
+    """Returns the megawatts of each quarter of an hour, by its start."""
     interval, step = _only(period, "timeInterval"), RESOLUTIONS[_text(period, "resolution")]
     start, end = _minute(_text(interval, "start")), _minute(_text(interval, "end"))
     count = (end - start) // step
@@ -194,7 +197,7 @@ def _points(period: ElementTree.Element, *, repeats: bool) -> dict[datetime, flo
         if last is None:
             continue
         if not 0 <= last < float("inf"):
-            raise BadAnswer("production that is no amount")
+            raise BadAnswer("production that is not an amount")
         for quarter in range(step // QUARTER):
             values[start + (position - 1) * step + quarter * QUARTER] = last
     return values
@@ -220,7 +223,7 @@ def _text(element: ElementTree.Element, name: str) -> str:
 
 
 def _minute(text: str) -> datetime:
-    """`2026-11-22T13:00Z`, as two of the sources write it."""
+    """Parses a time such as `2026-11-22T13:00Z`."""
     if not re.fullmatch(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2})?Z", text, re.ASCII):
         raise BadAnswer("a time in another form")
     return datetime.fromisoformat(text)

@@ -1,4 +1,4 @@
-"""Seeding the catalogue from files (docs/contract.md#catalogue-file): read, check, plan, write."""
+"""Seeds the catalogue from files (docs/contract.md#catalogue-file): read, check, plan, write."""
 
 import time
 from collections.abc import Iterable
@@ -8,12 +8,12 @@ from django.db import OperationalError
 
 from .entries import check_references, collect
 from .files import DATA, BadCatalogue, CatalogueError
-from .planning import Overtaken, Plan
+from .planning import ConcurrentChange, Plan
 
 __all__ = ["SHIPPED", "BadCatalogue", "CatalogueError", "Plan", "seed"]
 
 SHIPPED = tuple(sorted(DATA.glob("*.yaml")))
-# SQLite has one writer at a time, and each attempt waits for its lock a second by itself.
+# Seconds between attempts. On SQLite, with one writer at a time, each attempt also waits a second for the lock.
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 _RACES_LOST = {"40001", "40P01"}  # PostgreSQL: serialization failure, deadlock
 
@@ -25,7 +25,7 @@ def seed(
     dry_run: bool = False,
     accept_price_jumps: bool = False,
 ) -> Plan:
-    """Makes the catalogue say what the files say. Raises CatalogueError, nothing written."""
+    """Makes the catalogue match the files, and returns the plan. Raises CatalogueError and then writes nothing."""
     catalogue = collect(map(Path, paths))
     check_references(catalogue, lambda: collect([DATA / "places.yaml"]), prune=prune)
     for pause in (*_PAUSES, None):
@@ -34,7 +34,7 @@ def seed(
             return plan
         try:
             plan.write()
-        except (Overtaken, OperationalError) as error:
+        except (ConcurrentChange, OperationalError) as error:
             lost_race = getattr(error.__cause__, "sqlstate", None) in _RACES_LOST or "locked" in str(error)
             if isinstance(error, OperationalError) and not lost_race:
                 raise

@@ -1,4 +1,4 @@
-"""Files to checked entries: what each row of the tables should hold."""
+"""Turns catalogue files into validated entries, one for each database row."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Columns = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A row as files state it; `name` is its place, `models[3] acme/meta/llama`."""
+    """Holds a row as a file states it. `name` is its place in the file, such as `models[3] acme/meta/llama`."""
 
     file: str
     name: str
@@ -34,7 +34,7 @@ class Entry:
 
     @property
     def stated(self) -> Columns:
-        """The columns that another entry of its key may not contradict."""
+        """Returns the columns in which another entry with this key must be equal."""
         is_grid = "gco2_per_kwh" in self.columns
         return {"gco2_per_kwh": self.columns["gco2_per_kwh"]} if is_grid else self.columns
 
@@ -48,12 +48,12 @@ class Entry:
 
 
 SECTIONS = ("providers", "models", "places", "grid", "energy", "exchange_rates")
-# By section of a file, then by key.
+# Entries by section of the file, then by key.
 Catalogue = dict[str, dict[str, Entry]]
 
 
 def collect(paths: Iterable[Path]) -> Catalogue:
-    """Files as one catalogue. Raises BadCatalogue."""
+    """Reads files into one catalogue. Raises BadCatalogue with all faults."""
     shape = File()
     catalogue: Catalogue = {section: {} for section in SECTIONS}
     faults: list[str] = []
@@ -78,7 +78,10 @@ def collect(paths: Iterable[Path]) -> Catalogue:
 
 
 def check_references(catalogue: Catalogue, shipped_places: Callable[[], Catalogue], *, prune: bool) -> None:
-    """Checks entries together, and adds shipped places. Raises BadCatalogue."""
+    """Checks references between entries; adds to `catalogue` the places it lacks and that ship with us.
+
+    Raises BadCatalogue with all faults.
+    """
     stored = Provider.objects.none() if prune else Provider.objects.all()
     providers: dict[str, Mapping[str, Any]] = {
         row["slug"]: row for row in stored.values("slug", "base_url", "extra_env")
@@ -110,7 +113,7 @@ def check_references(catalogue: Catalogue, shipped_places: Callable[[], Catalogu
 
 
 def _entries(file: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Entry]]:
-    """The entries of a checked file, each with its section."""
+    """Yields the entries of a validated file, each with its section."""
     for position, columns in enumerate(values["providers"]):
         slug = columns.pop("slug")
         yield "providers", Entry(file, f"providers[{position}] {slug}", slug, columns)

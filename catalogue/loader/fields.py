@@ -1,4 +1,4 @@
-"""Values of catalogue files. Reasons quote none: it may be a secret."""
+"""Reads the values of catalogue files. Errors do not quote a value, because it may be a secret."""
 
 import contextlib
 import re
@@ -11,7 +11,7 @@ from rest_framework import serializers
 
 from gateway.edge.tables import LineField, PatternField
 
-ANNOTATIONS = frozenset({"source", "as_of", "notes"})  # welcome everywhere, stored nowhere but where a shape names them
+ANNOTATIONS = frozenset({"source", "as_of", "notes"})  # allowed in every table, stored in few
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 OWN_VARIABLES = frozenset(
     {"ALLOWED_HOSTS", "BIND", "CACHE_URL", "DATABASE_URL", "DEBUG", "EMAIL_URL", "ENV_FILE", "GUNICORN_CMD_ARGS"}
@@ -34,7 +34,7 @@ _URL = re.compile(r"[A-Za-z0-9._~:/@!$&'()*+,;=%{}\[\]-]+")
 
 
 class IsoDate(serializers.Field[date, Any, Any, Any]):
-    """A day, as YYYY-MM-DD."""
+    """Accepts a day as YYYY-MM-DD."""
 
     def to_internal_value(self, data: Any) -> date:
         try:
@@ -46,7 +46,7 @@ class IsoDate(serializers.Field[date, Any, Any, Any]):
 
 
 class UnixTime(IsoDate):
-    """A moment in Unix seconds, or a date."""
+    """Accepts Unix seconds, or a date, as Unix seconds."""
 
     def to_internal_value(self, data: Any) -> Any:
         if type(data) is int:
@@ -60,7 +60,7 @@ class UnixTime(IsoDate):
 
 
 class EnvName(PatternField):
-    """The name of an environment variable that is not the gateway's own."""
+    """Accepts the name of an environment variable, unless the gateway itself uses it."""
 
     def __init__(self, **options: Any) -> None:
         form = "the name of an environment variable (letters, digits, _)"
@@ -74,7 +74,7 @@ class EnvName(PatternField):
 
 
 class BaseUrl(LineField):
-    """An http(s) address without credentials, query, fragment or trailing slashes."""
+    """Accepts an http(s) address without credentials, query and fragment; drops trailing slashes."""
 
     def to_internal_value(self, data: Any) -> str:
         url = super().to_internal_value(data)
@@ -90,17 +90,17 @@ class BaseUrl(LineField):
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
         except ValueError:
-            return "is no valid URL"
+            return "is not a valid URL"
         if parts.scheme not in ("http", "https") or not host or port == 0:
             return "must be an http:// or https:// URL with a host"
         if "@" in parts.netloc:
             return "must carry no credentials"
         is_valid = _URL.fullmatch(url) and not re.search(r"[{}]", PLACEHOLDER.sub("", url))
-        return "" if is_valid else "is no valid URL"
+        return "" if is_valid else "is not a valid URL"
 
 
 class Rows(serializers.Field[dict[str, Any], Any, Any, Any]):
-    """Rows by their key."""
+    """Accepts a table of rows by key, and reports all faults at once."""
 
     def __init__(self, key: str, row: serializers.Field[Any, Any, Any, Any], column: str = "", **options: Any) -> None:
         super().__init__(**options)
@@ -130,7 +130,7 @@ class Rows(serializers.Field[dict[str, Any], Any, Any, Any]):
 
 
 class SourcedRows(Rows):
-    """Rows with `source` and `as_of`."""
+    """Accepts a table of rows, and gives each the `source` and `as_of` of the table."""
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         rows = super().to_internal_value(data)

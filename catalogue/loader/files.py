@@ -1,4 +1,4 @@
-"""Catalogue files: YAML 1.2 or JSON, with exact decimals."""
+"""Reads catalogue files: YAML 1.2 or JSON, with exact decimals."""
 
 import json
 from decimal import Decimal
@@ -10,16 +10,16 @@ from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode
 
-DATA = Path(__file__).resolve().parent.parent / "data"  # what ships
+DATA = Path(__file__).resolve().parent.parent / "data"  # the shipped catalogue
 _MOST_SHOWN = 20
 
 
 class CatalogueError(Exception):
-    """The catalogue cannot be seeded; nothing was written. One line per reason."""
+    """The catalogue cannot be seeded; nothing was written. The message has a line for each reason."""
 
 
 class BadCatalogue(CatalogueError):
-    """Faults: file, entry, field and reason."""
+    """The files have faults. Each is a line with file, entry, field and reason."""
 
     def __init__(self, faults: list[str]) -> None:
         self.faults = faults
@@ -32,10 +32,10 @@ class _Constructor(SafeConstructor):
         return Decimal(str(node.value).lower().replace(".inf", "inf").replace(".nan", "nan"))
 
     def flatten_mapping(self, node: MappingNode) -> None:
-        """Merges nothing."""
+        """Does nothing: YAML's merge keys are not supported."""
 
     def check_mapping_key(self, node: Any, key_node: Any, mapping: Any, key: Any, value: Any) -> bool:
-        """The library's own text quotes both values, which may be whole tables."""
+        """Raises an error for a duplicate key. The library's own would quote both values, which may be whole tables."""
         if key in mapping:
             raise ConstructorError(problem=f"the key {key!r} is there twice", problem_mark=key_node.start_mark)
         return True
@@ -50,7 +50,7 @@ for _kind, _construct in (
 
 
 def read(path: Path) -> dict[Any, Any]:
-    """The top-level table of a file. Raises BadCatalogue."""
+    """Returns the top-level table of a file. Raises BadCatalogue."""
     kind = "JSON" if path.suffix.lower() == ".json" else "YAML"
     try:
         content = path.read_bytes()
@@ -72,12 +72,12 @@ def read(path: Path) -> dict[Any, Any]:
     else:
         if isinstance(document, dict):
             return document
-        reason = f"must be a table with providers, models, …: it is {'empty' if document is None else 'none'}"
+        reason = f"must be a table with providers, models, …: it is {'empty' if document is None else 'not a table'}"
     raise BadCatalogue([f"{path}: {reason}"])
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON number")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _table_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

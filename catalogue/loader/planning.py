@@ -1,4 +1,4 @@
-"""The plan of a seeding, and its writing in one short transaction."""
+"""Plans a seeding, and writes it in one short transaction."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,21 +14,21 @@ from catalogue.models import EnergyEstimate, ExchangeRate, GridIntensity, Model,
 from catalogue.routing.counters import PriceChange
 
 from .entries import Catalogue, Columns, Entry
-from .prices import HeldBack, without_jumps, without_rate_jump
+from .prices import HeldPrice, without_jumps, without_rate_jump
 
 Row = TypeVar("Row", bound=DjangoModel)
 
-ROWS_PER_STATEMENT = 500  # PostgreSQL takes 65,535 parameters at once
-NOT_SEEDED = ("id", "first_offered_at", "disabled_reason")  # set when the row is inserted, or by staff
+ROWS_PER_STATEMENT = 500  # PostgreSQL takes at most 65,535 parameters
+NOT_SEEDED = ("id", "first_offered_at", "disabled_reason")  # set on insertion or by staff, never updated here
 
 
-class Overtaken(Exception):
-    """The catalogue changed between planning and writing."""
+class ConcurrentChange(Exception):
+    """Another writer changed the catalogue between planning and writing."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """Rows by what became of them."""
+    """Counts the rows that are created, updated, unchanged and removed."""
 
     created: int = 0
     updated: int = 0
@@ -42,7 +42,7 @@ class Counts:
 
 @dataclass(slots=True)
 class TablePlan(Generic[Row]):
-    """One table's plan; `upserts` go by `unique`."""
+    """Plans the changes of one table. Rows are inserted or updated by the columns in `unique`."""
 
     name: str
     table: type[Row]
@@ -81,7 +81,7 @@ class TablePlan(Generic[Row]):
             self.table._default_manager.filter(pk__in=part).delete()
 
     def upsert(self) -> None:
-        # INSERT … ON CONFLICT DO UPDATE: many times faster than an UPDATE with a CASE per column
+        # INSERT … ON CONFLICT DO UPDATE is many times faster than an UPDATE with a CASE for each column.
         if self.upserts:
             names = [column.name for column in self.table._meta.concrete_fields]
             self.table._default_manager.bulk_create(
@@ -94,7 +94,7 @@ class TablePlan(Generic[Row]):
 
 
 def _described(name: str, before: Any, after: Any) -> str:
-    """Names a column that changes, and where it holds a figure, the figure before and after."""
+    """Returns the name of a changed column; for a figure, also the old and the new one."""
     if not isinstance(before, Decimal) and not isinstance(after, Decimal):
         return name
     shown = (f"{value.normalize():f}" if isinstance(value, Decimal) else "none" for value in (before, after))
@@ -102,7 +102,7 @@ def _described(name: str, before: Any, after: Any) -> str:
 
 
 class Plan:
-    """The changes that a catalogue makes, planned on one version of it."""
+    """Plans the changes that make the stored catalogue match the files, based on its present version."""
 
     def __init__(self, catalogue: Catalogue, *, prune: bool, accept_price_jumps: bool) -> None:
         self.version = changes.version()
@@ -118,7 +118,7 @@ class Plan:
         ]
         # In the order of the report.
         self.tables: list[TablePlan[Any]] = [self.providers, self.models, self.regions, *self.facts]
-        self.held: list[HeldBack] = []
+        self.held: list[HeldPrice] = []
         self._former_defaults: list[int] = []
         self._price_changes: list[PriceChange] = []
         self._planned_at = timezone.now()
@@ -136,7 +136,7 @@ class Plan:
 
     @property
     def total(self) -> Counts:
-        """All tables together."""
+        """Returns the counts of all tables together."""
         counts = [table.counts for table in self.tables]
         return Counts(*(sum(getattr(each, name) for each in counts) for name in Counts.__slots__))
 
@@ -151,13 +151,13 @@ class Plan:
         yield f"created {n.created}, updated {n.updated}, unchanged {n.unchanged}, removed {n.removed}"
 
     def write(self) -> None:
-        """Writes everything, and moves the version once. Raises Overtaken."""
+        """Writes everything, and increases the version once. Raises ConcurrentChange."""
         with transaction.atomic(), changes.quietly():
             if not changes.bump_from(self.version):
-                raise Overtaken
+                raise ConcurrentChange
             for removing in (self.regions, self.models, self.providers):
                 removing.delete_removals()
-            for part in _slices(self._former_defaults):  # first, since a model has one default at every moment
+            for part in _slices(self._former_defaults):  # first, because a model can have only one default at a time
                 Region.objects.filter(pk__in=part).update(is_default=False)
             for table in (*self.facts, self.providers, self.models, self.regions):
                 table.upsert()
@@ -169,11 +169,13 @@ class Plan:
         return {"EUR": Decimal(1)} | {row.currency: row.units_per_eur for row in rows if row.units_per_eur}
 
     def _plan_offers(self, catalogue: Catalogue, *, prune: bool) -> None:
+        # 1. Read what is stored.
         providers = {row.slug: row for row in Provider.objects.all()}
         models = {f"{row.provider.slug}/{row.canonical_id}": row for row in Model.objects.select_related("provider")}
         regions: dict[int, dict[str, Region]] = {}
         for region in Region.objects.all():
             regions.setdefault(region.model_id, {})[region.locode] = region
+        # 2. Remove what no file names.
         if prune:
             for key, model in models.items():
                 if key not in catalogue["models"]:
@@ -182,6 +184,7 @@ class Plan:
             for slug, provider in providers.items():
                 if slug not in catalogue["providers"]:
                     self.providers.remove(slug, provider)
+        # 3. Create and update what the files name: providers first, since models refer to them.
         for slug, entry in catalogue["providers"].items():
             providers[slug] = self.providers.take(slug, providers.get(slug), {"slug": slug}, entry.columns)
         for key, entry in catalogue["models"].items():

@@ -1,4 +1,4 @@
-"""Prices and exchange rates that jump: a slipped decimal point reaches no bill unseen."""
+"""Holds back prices and exchange rates that jump, so that a misplaced decimal point does not reach a bill."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from catalogue.pricing import read_tiers
 
 from .entries import Columns
 
-FARTHEST = 10  # a price may move up or down by this factor; none of the providers' own changes was ever larger
-FARTHEST_RATE = 2  # no currency moves farther between two seedings, and each price in it moves along
+FARTHEST = 10  # a price may move up or down by this factor; no provider has changed one by more
+FARTHEST_RATE = 2  # an exchange rate may move by this factor; every price in the currency moves with it
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBack:
-    """A price or an exchange rate that keeps its old value."""
+class HeldPrice:
+    """Describes a price or an exchange rate that keeps its old value because the new one is too far from it."""
 
     entry: str
     field: str
@@ -26,25 +26,25 @@ class HeldBack:
         return f"held back: {self.entry}: {self.field}: {self.before} -> {self.wanted} (--accept-price-jumps takes it)"
 
 
-def without_rate_jump(wanted: Columns, row: ExchangeRate) -> tuple[Columns, list[HeldBack]]:
-    """Returns the columns of an exchange rate to write: its old value and day if it jumps."""
+def without_rate_jump(wanted: Columns, row: ExchangeRate) -> tuple[Columns, list[HeldPrice]]:
+    """Returns the columns to write for an exchange rate; if it jumps, the old value and day."""
     before, after = row.units_per_eur, wanted["units_per_eur"]
     if max(before, after) <= FARTHEST_RATE * min(before, after):
         return wanted, []
     shown = f"{before.normalize():f}", f"{after.normalize():f}"
-    held = HeldBack(f"exchange_rates {row.currency}", "units_per_eur", *shown)
+    held = HeldPrice(f"exchange_rates {row.currency}", "units_per_eur", *shown)
     return {name: getattr(row, name) for name in wanted}, [held]
 
 
 def without_jumps(
     route: str, wanted: Columns, row: Region, units_per_eur: Mapping[str, Decimal]
-) -> tuple[Columns, list[HeldBack]]:
-    """The columns to write, without jumps.
+) -> tuple[Columns, list[HeldPrice]]:
+    """Returns the columns to write for a route, with the old price instead of one that jumps.
 
-    With tiers or another currency the whole pricing is held: half of it would be nobody's.
+    With tiers or a new currency all prices are held back, because a mixture of old and new would be wrong.
     """
     before: Columns = {name: getattr(row, name) for name in (*PRICES, "currency", "price_tiers")}
-    jumping = {name: HeldBack(route, name, *shown) for name, shown in _jumps(before, wanted, units_per_eur)}
+    jumping = {name: HeldPrice(route, name, *shown) for name, shown in _jumps(before, wanted, units_per_eur)}
     if jumping and (wanted["currency"] != row.currency or wanted["price_tiers"] or row.price_tiers):
         return wanted | before, list(jumping.values())
     return wanted | {name: before[name] for name in jumping}, list(jumping.values())
@@ -67,7 +67,7 @@ def _jumps(
 
 
 def _in_force(columns: Columns, above: int) -> Mapping[str, Decimal | None]:
-    """The stated prices of prompts a little longer than this threshold."""
+    """Returns the stated prices of a prompt just above this threshold."""
     stated: Mapping[str, Decimal | None] = columns
     for threshold, prices in read_tiers(columns["price_tiers"]):
         if threshold <= above:
@@ -76,7 +76,7 @@ def _in_force(columns: Columns, above: int) -> Mapping[str, Decimal | None]:
 
 
 def _exchange(old: str, new: str, units_per_eur: Mapping[str, Decimal]) -> tuple[Decimal, Decimal]:
-    # 1 where a rate is unknown
+    # Returns 1 for both if a rate is unknown.
     rates = units_per_eur.get(old), units_per_eur.get(new)
     return (rates[0], rates[1]) if old != new and rates[0] and rates[1] else (Decimal(1), Decimal(1))
 

@@ -1,4 +1,4 @@
-"""The age of the catalogue that ships with the product."""
+"""Tells how old the shipped catalogue is."""
 
 import functools
 import re
@@ -11,9 +11,9 @@ OLD = timedelta(days=60)  # offers change every few weeks: docs/catalogue.md#kno
 
 @functools.cache
 def released_on() -> date:
-    """Returns the day on which the shipped catalogue was gathered.
+    """Returns the day on which the shipped catalogue was compiled.
 
-    It is read from the head of the list of providers alone, because parsing the whole list takes seconds.
+    Reads only the head of the file of providers, because parsing all of it takes seconds.
     """
     head = (DATA / "providers.yaml").read_text(encoding="utf-8")
     (day,) = re.findall(r"^as_of: (\S+)$", head, re.MULTILINE)
@@ -21,11 +21,11 @@ def released_on() -> date:
 
 
 def warning(today: date) -> str:
-    """Returns a warning that the shipped catalogue is old, with what to do; empty if it is not."""
+    """Returns a warning that the shipped catalogue is old, with advice; empty if it is not."""
     age = today - released_on()
     if age <= OLD:
         return ""
     return (
-        f"The catalogue that ships with this version is of {released_on()}, {age.days} days ago: models have ended and "
-        "prices changed since. Upgrade, or keep what you sell in a file of your own."
+        f"The catalogue that ships with this version is of {released_on()}, {age.days} days ago: models were retired "
+        "and prices changed since. Upgrade, or keep what you sell in a file of your own."
     )

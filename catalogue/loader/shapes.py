@@ -1,4 +1,4 @@
-"""The shape of a catalogue file, and its columns."""
+"""Validates a catalogue file, and turns its values into columns of the tables."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _CANONICAL_ID = rf"{SEGMENT}/{SEGMENT}"
 _CURRENCY = r"[A-Z]{3}"
 _COUNTRY = r"[A-Z]{2}"
 _HEADER_TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"  # noqa: S105  # RFC 9110's token, not a secret
-# Authorization would put a secret into the database; the others belong to the HTTP client.
+# The first line would put a secret into the database; the HTTP client sets the others.
 _RESERVED_HEADERS = frozenset(
     {"api-key", "authorization", "cookie", "proxy-authorization", "x-api-key"}
     | {"connection", "content-encoding", "content-length", "content-type", "expect", "host", "te"}
@@ -43,9 +43,9 @@ _OWN_REQUEST_FIELDS = frozenset(
 _MOST_IN_INTEGER = 2**31 - 1
 _MOST_IN_BIG_INTEGER = 2**63 - 1
 _MAIN_PRICES = ("prompt_per_1m_tokens", "completion_per_1m_tokens")
-# Ten million units of any currency for a million tokens: what no provider asks, yet a long answer's cost still fits.
+# In units of any currency. No provider asks so much, and the cost of a long answer still fits into its column.
 _MOST_IN_PRICE = Decimal(10_000_000)
-# Far above any model, far below what the column holds.
+# In Wh per token: far above any model, far below the column's limit.
 _MOST_IN_ENERGY = Decimal(1000)
 _MOST_IN_PUE = Decimal(10)
 _MOST_IN_RATE = Decimal(1_000_000)
@@ -80,7 +80,6 @@ def _price() -> ExactField:
 
 
 def _energy(**options: Any) -> ExactField:
-    """Wh per token."""
     return ExactField(places=ENERGY_PLACES, most=_MOST_IN_ENERGY, **options)
 
 
@@ -89,13 +88,13 @@ def _country() -> PatternField:
 
 
 class Entry(Table):
-    """A table of a file."""
+    """Is the base of every table in a file."""
 
     ignored = ANNOTATIONS
 
 
 class Auth(Entry):
-    """The credential's header; absent parts are the dialect's own."""
+    """Reads how the credential is sent; the dialect decides on absent parts."""
 
     header = PatternField(_HEADER_TOKEN, "a single HTTP token", max_length=100, default="", source="auth_header")
     scheme = PatternField(
@@ -104,7 +103,7 @@ class Auth(Entry):
 
 
 class Retention(Entry):
-    """How long a provider keeps prompts and answers unless something else is agreed; 0 days: it does not."""
+    """Reads for how many days a provider keeps prompts and answers by default; 0 if it does not keep them."""
 
     days = _count(0, source="retention_days")
     source = LineField(max_length=500, default="", source="retention_source")  # type: ignore[assignment]  # as Energy's
@@ -112,7 +111,7 @@ class Retention(Entry):
 
 
 class Provider(Entry):
-    """A provider and how to talk to it."""
+    """Reads a provider, and how to call it."""
 
     slug = PatternField(
         SEGMENT, "lowercase letters, digits, '.', '_' or '-', starting with a letter or digit", max_length=100
@@ -151,7 +150,7 @@ class Provider(Entry):
     def validate_extra_headers(self, headers: dict[str, str]) -> dict[str, str]:
         for name in headers:
             if not re.fullmatch(_HEADER_TOKEN, name):
-                raise serializers.ValidationError("has a key that is no header name")
+                raise serializers.ValidationError("has a key that is not a header name")
             if name.lower() in _RESERVED_HEADERS:
                 raise serializers.ValidationError(f"must not set {name}")
         if len({name.lower() for name in headers}) < len(headers):
@@ -159,10 +158,10 @@ class Provider(Entry):
         return headers
 
     def validate_extra_env(self, variables: dict[str, str]) -> dict[str, str]:
-        """The keys are placeholders of the base_url."""
+        """Checks that the keys can be placeholders of the base_url."""
         for name in variables:
             if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or name == UPSTREAM_REGION:
-                raise serializers.ValidationError("has a key that is no placeholder name (a-z, 0-9, _)")
+                raise serializers.ValidationError("has a key that is not a placeholder name (a-z, 0-9, _)")
         return variables
 
     def validate_pue(self, pue: Decimal | None) -> Decimal | None:
@@ -178,7 +177,7 @@ class Provider(Entry):
         return list(dict.fromkeys(names))
 
     def validate(self, attrs: Any) -> Any:
-        # what is in `extra_headers` lies in the database
+        # `extra_headers` are stored in the database, so they must not hold the credential.
         header = (attrs["auth_header"] or "Authorization").lower()
         if header in {name.lower() for name in attrs["extra_headers"]}:
             raise serializers.ValidationError({"extra_headers": "must not set the header of the credential"})
@@ -186,7 +185,7 @@ class Provider(Entry):
 
 
 class Prices(Entry):
-    """Prices per 1,000,000 tokens, as published."""
+    """Reads published prices per 1,000,000 tokens."""
 
     prompt_per_1m_tokens = _price()
     completion_per_1m_tokens = _price()
@@ -198,13 +197,13 @@ class Prices(Entry):
 
 
 class Tier(Prices):
-    """Prices above a threshold of the prompt."""
+    """Reads the prices of prompts above a threshold."""
 
     above_prompt_tokens = _count(1)
 
 
 class Pricing(Prices):
-    """The prices of a route; `tiers` become the column `price_tiers`."""
+    """Reads the prices of a route; `tiers` become the column `price_tiers`."""
 
     currency = PatternField(_CURRENCY, "a currency code of three capital letters")
     tiers = Tier(many=True, default=list)
@@ -212,14 +211,14 @@ class Pricing(Prices):
     def validate(self, attrs: Any) -> Any:
         tiers = attrs.pop("tiers")
         if tiers and attrs["prompt_per_1m_tokens"] is None:
-            raise serializers.ValidationError({"tiers": "need a prompt_per_1m_tokens beside them"})
+            raise serializers.ValidationError({"tiers": "need a prompt_per_1m_tokens next to them"})
         needed = [name for name in _MAIN_PRICES if attrs[name] is not None]
         faults: list[dict[str, str]] = []
         below = 0
         for tier in tiers:
-            fault = {name: "must be stated in a tier, as it is beside it" for name in needed if tier[name] is None}
+            fault = {name: "must be stated in a tier, as next to the tiers" for name in needed if tier[name] is None}
             if tier["above_prompt_tokens"] <= below:
-                fault["above_prompt_tokens"] = f"must be above that of the tier before, {below}"
+                fault["above_prompt_tokens"] = f"must be above the threshold of the previous tier, {below}"
             below = tier["above_prompt_tokens"]
             faults.append(fault)
         if any(faults):
@@ -229,7 +228,7 @@ class Pricing(Prices):
 
 
 class _Bounds(serializers.Field[Range, Any, Any, Any]):
-    """A figure per token: one number, or low, value and high."""
+    """Accepts a figure per token: one number, or [low, value, high]."""
 
     def to_internal_value(self, data: Any) -> Range:
         figures = data if isinstance(data, list) else [data] * 3
@@ -242,7 +241,7 @@ class _Bounds(serializers.Field[Range, Any, Any, Any]):
 
 
 class _PerToken(Entry):
-    # an absent prompt's is the output's, an absent cached one's the prompt's
+    # `prompt` defaults to `output`, `cached` to `prompt`
     output = _Bounds()
     prompt = _Bounds(default=None)
     cached = _Bounds(default=None)
@@ -253,14 +252,14 @@ class _PerToken(Entry):
 
 
 class Energy(Entry):
-    """Energy and embodied carbon of tokens, as they are stored."""
+    """Reads the energy (Wh) and embodied carbon (gCO2e) of tokens, and returns them as they are stored."""
 
     wh = _PerToken()
     embodied_g = _PerToken(default=None)
     pue = ExactField(places=PUE_PLACES, most=_MOST_IN_PUE, default=None)
     kind = _choice(["modelled", "provider"], default="modelled")
     method = PatternField(SEGMENT, "an id in lowercase", max_length=100, default="")
-    source = _text(500)  # type: ignore[assignment]  # a key of the file; DRF takes it out of the class
+    source = _text(500)  # type: ignore[assignment]  # named as in the file; DRF removes it from the class
     as_of = IsoDate(default=None)
 
     def validate(self, attrs: Any) -> dict[str, Any]:
@@ -277,7 +276,7 @@ class _EnergyEstimate(serializers.Field[dict[str, Any], Any, Any, Any]):
 
 
 class RegionOfModel(Entry):
-    """One place that a model is served from."""
+    """Reads a place from which a model is served."""
 
     locode = PatternField(rf"{GLOBAL}|{_LOCODE}", f"{GLOBAL} or a UN/LOCODE without spaces (FRPAR)")
     default = _flag(default=False, source="is_default")
@@ -292,7 +291,7 @@ class RegionOfModel(Entry):
 
 
 class Capabilities(Entry):
-    """Abilities of a model; absent is unknown."""
+    """Reads the capabilities of a model; an absent one is unknown."""
 
     streaming = _flag(default=None)
     function_calling = _flag(default=None)
@@ -300,7 +299,7 @@ class Capabilities(Entry):
 
 
 class Model(Entry):
-    """An offer of a provider, with complete routes."""
+    """Reads an offer of a provider. Afterwards each region has its prices, and one is the default."""
 
     provider = LineField(max_length=100)
     id = PatternField(_CANONICAL_ID, "exactly {creator}/{model}, in lowercase", max_length=255)
@@ -353,7 +352,7 @@ class Model(Entry):
 
 
 class Place(Entry):
-    """A UN/LOCODE."""
+    """Reads a place, by its UN/LOCODE."""
 
     name = LineField(max_length=200)
     country = _country()
@@ -363,7 +362,7 @@ class Place(Entry):
 
 
 class ExchangeRates(Entry):
-    """Units of each currency for 1 EUR."""
+    """Reads how many units of each currency 1 EUR is."""
 
     as_of = IsoDate(default=None)
     base = _choice(["EUR"], default="EUR")
@@ -377,7 +376,7 @@ class ExchangeRates(Entry):
 
 
 class File(Entry):
-    """A whole file: offers in lists, facts by their key."""
+    """Reads a whole file: lists of providers and models, and other facts by key."""
 
     providers = Provider(many=True, default=list, error_messages={"not_a_list": "must be a list"})
     models = Model(many=True, default=list, error_messages={"not_a_list": "must be a list"})

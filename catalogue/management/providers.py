@@ -1,4 +1,4 @@
-"""What the commands on providers share."""
+"""Helps the commands that change a provider."""
 
 from django.core.management.base import CommandError
 from django.db import transaction
@@ -8,7 +8,7 @@ from catalogue.models import Provider
 
 
 def provider_from(slug: str) -> Provider:
-    """Returns the provider of that slug. Raises CommandError."""
+    """Returns the provider with this slug. Raises CommandError."""
     try:
         return Provider.objects.get(slug=slug.strip().lower())
     except Provider.DoesNotExist:
@@ -16,7 +16,7 @@ def provider_from(slug: str) -> Provider:
 
 
 def set_disabled_reason(provider: Provider, reason: str) -> None:
-    """Takes the provider out of service for a reason, or serves it again if that is empty."""
+    """Disables the provider with a reason, or serves it again if the reason is empty."""
     with transaction.atomic():
-        changes.bump()  # first: its row is what writers of the catalogue queue for
+        changes.bump()  # first: every writer of the catalogue locks its row
         Provider.objects.filter(pk=provider.pk).update(disabled_reason=reason)

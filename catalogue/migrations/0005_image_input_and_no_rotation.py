@@ -12,6 +12,6 @@ class Migration(migrations.Migration):
             name="image_input",
             field=models.BooleanField(blank=True, null=True),
         ),
-        # The table stays: workers of the version before count in it until they are replaced.
+        # The table stays: workers of the previous version count in it until they are replaced.
         migrations.SeparateDatabaseAndState(state_operations=[migrations.DeleteModel(name="Rotation")]),
     ]

@@ -1,1 +1,1 @@
-"""Routes, and the choice among them."""
+"""Finds and chooses routes."""

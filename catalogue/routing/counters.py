@@ -1,4 +1,4 @@
-"""Counts of the catalogue in use."""
+"""Defines tables that are written while the catalogue is used: quotas, health, changes of prices."""
 
 from decimal import Decimal
 from typing import ClassVar
@@ -13,7 +13,10 @@ SHARDS = 16
 
 
 class RouteDay(models.Model):
-    """A route's tokens of a UTC day, over shards. It has no foreign key: a settlement must not wait for a seeding."""
+    """Counts a route's tokens of a UTC day, spread over shards.
+
+    Without a foreign key, so that a settlement does not wait for a seeding.
+    """
 
     region = models.ForeignKey("catalogue.Region", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
     day = models.DateField()
@@ -22,7 +25,7 @@ class RouteDay(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            # Reads ask for some routes of one day, maintenance for all before a day: one index serves both.
+            # The index serves reads of some routes on one day, and maintenance of everything before a day.
             models.UniqueConstraint(fields=["day", "region", "shard"], name="one_counter_per_route_day_and_shard"),
             models.CheckConstraint(condition=Q(shard__lt=SHARDS), name="route_day_shard_is_known"),
         ]
@@ -32,10 +35,10 @@ class RouteDay(models.Model):
 
 
 class ProviderMinute(models.Model):
-    """A minute's calls to a provider, and failures."""
+    """Counts the calls to a provider in a minute, and the failed ones."""
 
     minute = models.DateTimeField()
-    provider = models.CharField(max_length=100)  # the slug: what was observed needs no row to hang on
+    provider = models.CharField(max_length=100)  # the slug, not a foreign key: the provider may have been removed
     attempts = models.BigIntegerField()
     failures = models.BigIntegerField()
 
@@ -49,7 +52,7 @@ class ProviderMinute(models.Model):
 
 
 class ProviderFailure(models.Model):
-    """A provider's last failure, in the client's words."""
+    """Records a provider's last failure, with the message that the client got."""
 
     provider = models.CharField(primary_key=True, max_length=100)
     failed_at = models.DateTimeField()
@@ -61,7 +64,7 @@ class ProviderFailure(models.Model):
 
 
 class ProviderTrouble(models.Model):
-    """Records when a provider last refused the gateway itself, and when staff were told."""
+    """Records when a provider last refused the gateway itself, and when staff last got a mail about it."""
 
     provider = models.CharField(primary_key=True, max_length=100)
     words = models.CharField(max_length=100)
@@ -73,10 +76,10 @@ class ProviderTrouble(models.Model):
 
 
 class PriceChange(models.Model):
-    """One change of a price, kept when its route goes."""
+    """Records a change of a price, and stays when its route is removed."""
 
     class Via(models.TextChoices):
-        """Ways to change a price."""
+        """Lists the ways to change a price."""
 
         SEED = "seed", "seeding"
         ADMIN = "admin", "the admin"

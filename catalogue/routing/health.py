@@ -1,4 +1,4 @@
-"""The health of providers, and the status that follows."""
+"""Counts the calls to providers and their failures, and derives each provider's status."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,11 +24,11 @@ DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
 FEWEST_ATTEMPTS = 5
 DOWN_FROM, DEGRADED_FROM = 0.5, 0.1
-# The upstream refused the request for what it says, and is well.
+# The upstream refused the request because of its content, so the provider is healthy.
 REFUSALS = frozenset({400, 404, 413, 422})
 MOST_WORDS = 500
 SUMS = ("sent", "failed", "sent_in_hour", "failed_in_hour")
-KEPT = timedelta(hours=25)  # staff look back over a day
+KEPT = timedelta(hours=25)  # the admin shows a day
 DROP_EVERY_SECONDS = 600.0
 LOOK_EVERY_SECONDS = 2.0
 PROBE_EVERY = timedelta(seconds=30)
@@ -43,7 +43,7 @@ _ADD = f"""
 
 @dataclass(slots=True)
 class Observed:
-    """Dispatched calls, and how many failed."""
+    """Counts calls, and how many of them failed."""
 
     attempts: int = 0
     failures: int = 0
@@ -57,12 +57,12 @@ class Observed:
 
     @property
     def troubles(self) -> bool:
-        """Returns whether the share of failures is above what counts as healthy, even if the calls were few."""
+        """Tells whether the share of failures is too high for a healthy provider, even if there were few calls."""
         return bool(self.failures) and self.failures >= DEGRADED_FROM * self.attempts
 
     @property
     def percent(self) -> float | None:
-        """Returns the share that failed, in percent; None if nothing was sent."""
+        """Returns the share of failures in percent; None without calls."""
         return 100 * self.failures / self.attempts if self.attempts else None
 
     @property
@@ -72,24 +72,24 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Holds a provider's calls of the last 5 minutes, which decide its status, and of the last hour."""
+    """Counts a provider's calls in the last 5 minutes, which decide its status, and in the last hour."""
 
     minutes: Observed = field(default_factory=Observed)
     hour: Observed = field(default_factory=Observed)
 
     @property
     def fails(self) -> bool:
-        """Returns whether most calls fail now, or failed when the provider was last called."""
+        """Tells whether most calls failed in the last 5 minutes or, without calls, in the last hour."""
         return (self.minutes if self.minutes.attempts else self.hour).fails
 
 
 def is_failure(status: int | None) -> bool:
-    """True where an answer counts against its provider; None is no answer."""
+    """Tells whether an answer counts as the provider's failure. None stands for a missing answer."""
     return status is None or (status not in REFUSALS and not 200 <= status < 300)
 
 
 def note(slug: str, *, failed: bool, words: str = "") -> None:
-    """Counts one call; `words` say what failed."""
+    """Counts one call; `words` describe its failure."""
     now = timezone.now()
     _outcomes.note((now.replace(second=0, microsecond=0), slug), Observed(1, int(failed)))
     if failed:
@@ -98,24 +98,24 @@ def note(slug: str, *, failed: bool, words: str = "") -> None:
 
 
 def flush() -> None:
-    """Adds the notes to shared rows, one a provider and minute."""
+    """Adds this worker's counts to the rows that all workers share, one for each provider and minute."""
     _outcomes.flush()
     _failures.flush()
 
 
 def last_failure(slug: str) -> ProviderFailure | None:
-    """The last failure of a provider that any worker has seen."""
+    """Returns the last failure of a provider in any worker, or None."""
     return ProviderFailure.objects.filter(pk=slug).first()
 
 
 def observed(now: datetime) -> dict[str, Observed]:
-    """The calls of each provider in the last 5 minutes."""
+    """Counts the calls of each provider in the last 5 minutes, by slug."""
     rows = within(WINDOW, now).values_list("provider").annotate(Sum("attempts"), Sum("failures"))
     return {slug: Observed(attempts, failures) for slug, attempts, failures in rows}
 
 
 def seen(now: datetime) -> dict[str, Seen]:
-    """Returns the calls of each provider in the last 5 minutes and in the last hour, by one SELECT."""
+    """Counts the calls of each provider in the last 5 minutes and in the last hour, by slug, with one SELECT."""
     newest = Q(minute__gt=now - WINDOW)
     sums = [Sum(column, filter=which, default=0) for which in (newest, Q()) for column in ("attempts", "failures")]
     rows = within(HOUR, now).values_list("provider").annotate(**dict(zip(SUMS, sums, strict=True)))
@@ -123,12 +123,12 @@ def seen(now: datetime) -> dict[str, Seen]:
 
 
 def within(time: timedelta, now: datetime) -> QuerySet[ProviderMinute]:
-    """Returns the rows of that time up to now."""
+    """Returns the rows of this length of time up to now."""
     return ProviderMinute.objects.filter(minute__gt=now - time, minute__lte=now)
 
 
 def with_seen(providers: QuerySet[Provider], now: datetime) -> QuerySet[Provider]:
-    """Returns the providers with the columns that `seen_of` reads."""
+    """Returns the providers with the added columns that `seen_of` reads."""
     sums = []
     for time in (WINDOW, HOUR):
         rows = within(time, now).filter(provider=OuterRef("slug")).values("provider")
@@ -137,7 +137,7 @@ def with_seen(providers: QuerySet[Provider], now: datetime) -> QuerySet[Provider
 
 
 def seen_of(provider: Provider) -> Seen:
-    """Reads the calls of a provider that `with_seen` returned."""
+    """Returns the counted calls of a provider that `with_seen` returned."""
     return _seen(*(count or 0 for count in attrgetter(*SUMS)(provider)))
 
 
@@ -147,7 +147,7 @@ def _seen(attempts: int, failures: int, in_hour: int, failures_in_hour: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class UnwellProvider:
-    """A provider for staff to look at."""
+    """Describes a provider that staff should look at, and why."""
 
     provider: Provider
     words: str
@@ -157,8 +157,9 @@ class UnwellProvider:
 
 
 def unwell(now: datetime) -> list[UnwellProvider]:
-    """Providers that are disabled, set to be unwell, that failed within the hour, or that refuse the gateway itself.
-    Three SELECTs."""
+    """Returns the providers that are disabled, set to another status than healthy, failed within the last hour, or
+    refuse the gateway itself. Runs three SELECTs.
+    """
     found = []
     failures, refusing = ProviderFailure.objects.in_bulk(), troubles.current(now)
     for provider in with_seen(Provider.objects.all(), now):
@@ -177,7 +178,7 @@ def unwell(now: datetime) -> list[UnwellProvider]:
 
 
 def by_hour(slug: str, now: datetime) -> list[tuple[datetime, Observed]]:
-    """The last day's calls by hour, newest first."""
+    """Counts a provider's calls of the last day by hour, the newest first."""
     rows = ProviderMinute.objects.filter(minute__gt=now - DAY, minute__lte=now, provider=slug)
     hours = rows.annotate(hour=TruncHour("minute")).values_list("hour").order_by("-hour")
     sums = hours.annotate(Sum("attempts"), Sum("failures"))
@@ -185,7 +186,7 @@ def by_hour(slug: str, now: datetime) -> list[tuple[datetime, Observed]]:
 
 
 def status_of(override: str, observed: Observed | None) -> tuple[Status, str]:
-    """The published status, and its reason for staff."""
+    """Returns the published status, and the reason for staff."""
     if override:
         return Status(override), "set by staff or by the catalogue's file"
     if observed is None or observed.attempts < FEWEST_ATTEMPTS:
@@ -197,22 +198,22 @@ def status_of(override: str, observed: Observed | None) -> tuple[Status, str]:
 
 
 def shown_status(override: str, observed: Observed) -> str:
-    """Returns the status in the words of pages, which call a provider without calls not healthy but "No calls"."""
+    """Returns the status for pages. Without enough calls it is "no calls" or "too few calls", not "healthy"."""
     if not override and observed.attempts < FEWEST_ATTEMPTS:
         return "too few calls" if observed.attempts else "no calls"
     return status_of(override, observed)[0].label
 
 
 def look() -> None:
-    """Follows what all workers see of the providers, and takes the probes that are due: a worker's share."""
-    global _down_since  # noqa: PLW0603  # one worker, one view of the providers, swapped whole
+    """Reads which providers are down, as counted by all workers, and reserves the probes that are due."""
+    global _down_since  # noqa: PLW0603  # the worker's view of the providers, replaced as a whole
     now = timezone.now()
     all_calls = observed(now) if settings.GATEWAY_AUTO_SKIP_DOWN else {}
     down = {slug for slug, calls in all_calls.items() if status_of("", calls)[0] == Status.DOWN}
     _down_since = {slug: _down_since.get(slug, now) for slug in down}
     due = [slug for slug in sorted(_passed_by & down) if _down_since[slug] <= now - PROBE_EVERY]
     _passed_by.clear()
-    # The UPDATE is conditional, so that only one of all workers sends the probe.
+    # The UPDATE is conditional, so that only one worker sends a probe.
     free = Q(probed_at=None) | Q(probed_at__lte=now - PROBE_EVERY)
     for slug in due:
         if ProviderFailure.objects.filter(free, provider=slug).update(probed_at=now):
@@ -220,7 +221,7 @@ def look() -> None:
 
 
 def is_passed_by(upstream: Upstream) -> bool:
-    """Tells whether automatic routing prefers any other provider to this one, which is down."""
+    """Tells whether a provider is down, so that automatic routing prefers any other."""
     if not settings.GATEWAY_AUTO_SKIP_DOWN:
         return False
     override = upstream.status_override
@@ -228,32 +229,32 @@ def is_passed_by(upstream: Upstream) -> bool:
 
 
 def note_passed_by(slug: str) -> None:
-    """Asks for a probe: who is never passed by needs none."""
+    """Notes that a request was routed past the provider; only then is a probe needed."""
     _passed_by.add(slug)
 
 
 def has_probe(slug: str) -> bool:
-    """Tells whether this worker may send the provider the request that finds out whether it is back."""
+    """Tells whether this worker may send a request to find out whether the provider is back."""
     return slug in _probes and timezone.now() - _probes[slug] < PROBE_EVERY
 
 
 def take_probe(slug: str) -> None:
-    """Spends the probe."""
+    """Uses up the probe."""
     del _probes[slug]
 
 
 def drop_before(moment: datetime) -> int:
-    """Removes the rows of earlier minutes. Returns how many."""
+    """Removes the rows of earlier minutes; returns how many."""
     return ProviderMinute.objects.filter(minute__lt=moment).delete()[0]
 
 
 def drop_old() -> None:
-    """Drops old rows: a worker's share of `maintain`."""
+    """Removes rows older than KEPT. Every worker does this regularly, as `maintain` does."""
     drop_before(timezone.now() - KEPT)
 
 
 def _write(noted: Mapping[tuple[datetime, str], Observed]) -> None:
-    # In the order of the keys, so that workers that write the same rows cannot deadlock.
+    # Sorted, so that workers that write the same rows do not deadlock.
     rows = ", ".join(["(%s, %s, %s, %s)"] * len(noted))
     parameters: list[Any] = []
     for (minute, slug), seen in sorted(noted.items(), key=lambda item: item[0]):
@@ -273,6 +274,6 @@ def _write_failures(failures: Mapping[str, ProviderFailure]) -> None:
 
 _outcomes: WriteBehind[tuple[datetime, str], Observed] = WriteBehind(_write, join=add)  # by minute and provider
 _failures: WriteBehind[str, ProviderFailure] = WriteBehind(_write_failures)
-_down_since: dict[str, datetime] = {}  # the providers that are down, and when this worker first saw it
-_passed_by: set[str] = set()  # since the last look: whoever has no requests to send takes no probe
-_probes: dict[str, datetime] = {}  # which this worker may send, and since when
+_down_since: dict[str, datetime] = {}  # the providers that are down, and since when this worker knows
+_passed_by: set[str] = set()  # since the last `look`
+_probes: dict[str, datetime] = {}  # the probes that this worker may send, and since when

@@ -1,4 +1,4 @@
-"""Suggestions for an absent model, by an index of three-letter pieces: clients may ask for thousands."""
+"""Suggests ids that resemble an unknown one. Has an index of three-letter pieces: clients may ask for thousands."""
 
 import heapq
 from collections import Counter, defaultdict
@@ -10,15 +10,15 @@ from ..models import WITH_ENDPOINT
 from .routes import AUTO, Snapshot
 
 MOST_NAMED = 3
-LONGEST = 80  # characters that are looked at
+LONGEST = 80  # characters of the unknown id that are examined
 COMPARED = 8  # candidates that are compared letter by letter
-REMEMBERED = 500  # texts
-ALIKE = 0.6  # of 1
+REMEMBERED = 500  # unknown ids whose suggestions are kept
+ALIKE = 0.6  # the least similarity, from 0 to 1
 EVERYTHING = "`GET /v1/models` lists what is served."
 
 
-class Ids:
-    """The ids that can be asked for under one snapshot."""
+class IdIndex:
+    """Indexes the ids that a snapshot serves."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.serial = snapshot.serial
@@ -30,7 +30,7 @@ class Ids:
 
     def nearest(self, asked: str) -> list[str]:
         asked = asked[:LONGEST].lower().strip("/ ")
-        asked = "/".join(asked.split("/")[:3])  # the region aside
+        asked = "/".join(asked.split("/")[:3])  # without the region
         if asked not in self._known:
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
@@ -42,7 +42,7 @@ class Ids:
         shared: Counter[str] = Counter()
         for piece in _pieces(asked):
             shared.update(self._of_piece.get(piece, ()))
-        # Of those that share as much, the short ones: what they have besides was not asked for.
+        # Among ids that share equally many pieces, prefers short ones.
         best = heapq.nsmallest(
             COMPARED,
             ((-pieces, len(id_), id_) for id_, pieces in shared.items() if id_.startswith(f"{AUTO}/") == is_auto),
@@ -51,19 +51,19 @@ class Ids:
         return [id_ for score, id_ in scored if -score >= ALIKE][:MOST_NAMED]
 
 
-_ids: Ids | None = None
+_ids: IdIndex | None = None
 
 
 def suggestion(snapshot: Snapshot, asked: str) -> str:
-    """Sentences to put behind an error's message."""
-    global _ids  # noqa: PLW0603  # a worker's memory of its current snapshot
+    """Returns sentences to add to an error's message."""
+    global _ids  # noqa: PLW0603  # the index of the worker's current snapshot
     if _ids is None or _ids.serial != snapshot.serial:
-        _ids = Ids(snapshot)
+        _ids = IdIndex(snapshot)
     return f"{question(_ids.nearest(asked))}{EVERYTHING}"
 
 
 def question(ids: Sequence[str]) -> str:
-    """`Did you mean …? ` of some ids, nothing of none."""
+    """Returns `Did you mean …? ` with these ids; empty without ids."""
     if not ids:
         return ""
     *others, last = (f"`{id_}`" for id_ in ids)
@@ -71,12 +71,12 @@ def question(ids: Sequence[str]) -> str:
 
 
 def near_names(asked: str, names: Sequence[str]) -> list[str]:
-    """Up to three of a few names, the nearest first."""
+    """Returns up to three similar names, the most similar first."""
     return get_close_matches(asked, names, MOST_NAMED, ALIKE)
 
 
 def _servable(snapshot: Snapshot) -> Iterable[str]:
-    """Ids that would be served now, as far as the catalogue says."""
+    """Yields the ids that are served now, by the catalogue."""
     today, automatic = datetime.now(UTC).date(), set()
     for offer in snapshot.offers.values():
         is_served = any(route.is_served for route in offer.routes.values())
@@ -88,12 +88,12 @@ def _servable(snapshot: Snapshot) -> Iterable[str]:
 
 
 def _pieces(text: str) -> set[str]:
-    """Three letters each; beginnings and ends count as letters."""
+    """Returns all pieces of three letters, with a space at the beginning and at the end."""
     padded = f" {text} "
     return {padded[start : start + 3] for start in range(len(padded) - 2)}
 
 
 def _likeness(asked: str, id_: str) -> float:
-    """Similarity up to 1, as a whole and by the model's own name."""
+    """Returns a similarity from 0 to 1, the mean over the whole ids and the models' own names."""
     name_asked, name = asked.rpartition("/")[2], id_.rpartition("/")[2]
     return (SequenceMatcher(None, asked, id_).ratio() + SequenceMatcher(None, name_asked, name).ratio()) / 2

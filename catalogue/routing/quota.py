@@ -1,4 +1,4 @@
-"""Daily token quotas of routes, in UTC days, for all workers."""
+"""Counts tokens against the daily quotas of routes (UTC days), for all workers together."""
 
 import math
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from ..models import Region
 from .counters import RouteDay
 from .routes import Route
 
-# A single settlement counts for no more than this, so that no sum of honest or broken counts leaves a bigint.
+# The most that one settlement counts, so that the sum fits into a bigint even with broken counts.
 MOST_AT_ONCE = 10**15
 _TABLE = RouteDay._meta.db_table
 ADD_ON_CONFLICT = f"""
@@ -23,22 +23,22 @@ _COUNT = f"INSERT INTO {_TABLE} (region_id, day, shard, tokens) VALUES (%s, %s, 
 
 
 class NoQuota(ValueError):
-    """A route without a daily quota."""
+    """The route has no daily quota."""
 
 
 def day_of(now: datetime) -> date:
-    """The UTC day of a moment."""
+    """Returns the UTC day of a moment."""
     return now.astimezone(UTC).date()
 
 
 def seconds_to_midnight(now: datetime) -> int:
-    """Whole seconds until the next UTC day, at least 1."""
+    """Returns the whole seconds until the next UTC day, at least 1."""
     midnight = datetime.combine(day_of(now) + timedelta(days=1), time(), UTC)
     return max(1, math.ceil((midnight - now).total_seconds()))
 
 
 def used(region_ids: Iterable[int], day: date) -> dict[int, int]:
-    """A day's tokens by region id."""
+    """Returns the tokens of a day by region id."""
     wanted = list(region_ids)
     if not wanted:
         return {}
@@ -47,13 +47,13 @@ def used(region_ids: Iterable[int], day: date) -> dict[int, int]:
 
 
 def with_used(regions: QuerySet[Region], day: date) -> QuerySet[Region]:
-    """The regions, each with its `tokens_used` of that day; None is none."""
+    """Returns the regions with an added column `tokens_used` for the day; None stands for 0."""
     counters = RouteDay.objects.filter(day=day, region=OuterRef("pk")).values("region").annotate(used=Sum("tokens"))
     return regions.annotate(tokens_used=Subquery(counters.values("used")))
 
 
 def held(routes: Iterable[Route | Region], day: date) -> frozenset[int]:
-    """The region ids whose quota of that day is spent."""
+    """Returns the ids of the regions whose quota for the day is used up."""
     quotas = {
         route.pk if isinstance(route, Region) else route.region_id: route.daily_token_quota
         for route in routes
@@ -63,7 +63,7 @@ def held(routes: Iterable[Route | Region], day: date) -> frozenset[int]:
 
 
 def require_left(route: Route, now: datetime) -> None:
-    """Refuses a route whose quota of today is spent. Raises ProviderQuotaExhausted."""
+    """Raises ProviderQuotaExhausted if the route's quota for today is used up."""
     if held([route], day_of(now)):
         raise ProviderQuotaExhausted(
             f"Region {route.locode!r} of model {route.upstream.slug}/{route.canonical_id} has spent its "
@@ -74,14 +74,14 @@ def require_left(route: Route, now: datetime) -> None:
 
 
 def count(region_id: int, tokens: int, day: date, *, shard: int = 0, using: str = "default") -> None:
-    """Adds tokens to a route's day, in the caller's transaction."""
+    """Adds tokens to a route's count of a day, in the caller's transaction."""
     connection = connections[using]
     with connection.cursor() as cursor:
         cursor.execute(_COUNT, [region_id, connection.ops.adapt_datefield_value(day), shard, tokens])
 
 
 def spend(region: Region, day: date) -> int:
-    """Holds a route for the day by counting the rest. Raises NoQuota."""
+    """Uses up a route's quota for the day; returns the tokens that were left. Raises NoQuota."""
     if not region.daily_token_quota:
         raise NoQuota(f"{region} has no daily quota.")
     with transaction.atomic():
@@ -92,12 +92,12 @@ def spend(region: Region, day: date) -> int:
 
 
 def reset(region: Region, day: date) -> int:
-    """Starts a route's day anew. Returns the tokens counted until now."""
+    """Sets a route's count of a day to 0; returns the tokens counted before."""
     tokens = used([region.pk], day).get(region.pk, 0)
     RouteDay.objects.filter(day=day, region=region.pk).delete()
     return tokens
 
 
 def drop_before(day: date) -> int:
-    """Removes the counters of earlier days. Returns their number."""
+    """Removes the counters of earlier days; returns how many."""
     return RouteDay.objects.filter(day__lt=day).delete()[0]

@@ -1,4 +1,4 @@
-"""The catalogue as routing sees it: immutable values."""
+"""Defines the immutable values that routing reads, and finds the route of an explicit id."""
 
 import itertools
 import re
@@ -33,7 +33,7 @@ EU_MEMBERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A provider, with what calling it takes."""
+    """Holds a provider, and what is needed to call it."""
 
     slug: str
     name: str
@@ -49,32 +49,32 @@ class Upstream:
     developer_role: bool
     reasoning_content: bool
     refused_parameters: frozenset[str]
-    total_includes: frozenset[str]  # `REASONING`, `AUDIO_PROMPTS`: counted in a usage's total alone
+    total_includes: frozenset[str]  # kinds of tokens (`REASONING`, `AUDIO_PROMPTS`) counted only in the total
     status_override: str
     configured: bool
     credential: str | None = field(repr=False)
-    next_credential: str | None = field(default=None, repr=False)  # tried where the first is refused
-    disabled_reason: str = ""  # why staff have taken it out of service; empty: they have not
-    retention_days: int | None = None  # for how long it keeps prompts and answers; None is unknown
+    next_credential: str | None = field(default=None, repr=False)  # tried if the first is refused
+    disabled_reason: str = ""  # why staff disabled it; empty if they did not
+    retention_days: int | None = None  # how long it keeps prompts and answers; None is unknown
     retention_source: str = ""
     retention_as_of: date | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place that routes are served from, by UN/LOCODE."""
+    """Holds a place from which routes are served, by its UN/LOCODE."""
 
     code: str
     name: str
     country: str
     eu: bool
     eea: bool
-    grid_zone: str = ""  # of its electricity, where that is not the country
+    grid_zone: str = ""  # the zone of its electricity, if that is not the country
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedPricing:
-    """A region's listed prices per 1,000,000 tokens. None is unknown."""
+    """Holds a region's published prices per 1,000,000 tokens. None is unknown."""
 
     currency: str
     prompt: Decimal | None
@@ -90,7 +90,7 @@ class PublishedPricing:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One offer in one place; unbilled without a `price`."""
+    """Holds an offer in a place. Without a `price` it is not served (`require_price`)."""
 
     region_id: int
     upstream: Upstream
@@ -104,7 +104,7 @@ class Route:
     max_tokens_field: str
     context_length: int | None
     max_output_tokens: int | None
-    can_stream: bool  # not known to lack it, as the two below
+    can_stream: bool  # True unless the catalogue says otherwise, as for the next two
     can_call_functions: bool
     can_take_images: bool
     aggregate: bool
@@ -121,7 +121,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A provider's service of a model: routes by region, default first or second."""
+    """Holds a model that a provider serves. `routes` start with `global`, if there is one, then the default."""
 
     upstream: Upstream
     canonical_id: str
@@ -142,7 +142,7 @@ class Offer:
 
     @property
     def id(self) -> str:
-        """The 3-part id."""
+        """Returns the id of three segments."""
         return f"{self.upstream.slug}/{self.canonical_id}"
 
     def is_disabled(self, today: date) -> bool:
@@ -151,7 +151,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The catalogue at one version, until `grid_until`."""
+    """Holds the catalogue at one version. It is valid until `grid_until`, when carbon intensities change."""
 
     version: int
     offers: Mapping[tuple[str, str], Offer]
@@ -160,11 +160,11 @@ class Snapshot:
     units_per_eur: Mapping[str, Decimal]
     with_quota: tuple[Route, ...]
     grid_until: datetime | None = None
-    serial: int = field(default_factory=itertools.count().__next__)  # tells two snapshots of this worker apart
+    serial: int = field(default_factory=itertools.count().__next__)  # distinguishes the snapshots of this worker
 
 
 def is_eu_sovereign(route: Route) -> bool:
-    """True of an EU provider beyond foreign control, in the EU or EEA."""
+    """Tells whether an EU provider without foreign control serves the route in the EU or EEA."""
     upstream, place = route.upstream, route.place
     return (
         upstream.eu_native
@@ -175,7 +175,7 @@ def is_eu_sovereign(route: Route) -> bool:
     )
 
 
-# The three filters of the catalogue: beyond US law, EU sovereignty, and where a route is; `global` is no place.
+# The catalogue's filters by jurisdiction. A `global` route has no place, so it is not EU-hosted.
 JURISDICTIONS: dict[str, Callable[[Route], bool]] = {
     "cloud-act-free": lambda route: not route.upstream.us_legal_reach,
     "eu-sovereign": is_eu_sovereign,
@@ -185,7 +185,7 @@ JURISDICTIONS: dict[str, Callable[[Route], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class ExplicitId:
-    """A pinned route; `locode` None stands for the model's default region."""
+    """Names one route; without a `locode`, in the model's default region."""
 
     provider: str
     canonical_id: str
@@ -194,7 +194,7 @@ class ExplicitId:
 
 @dataclass(frozen=True, slots=True)
 class AutoId:
-    """Any eligible route of a canonical model."""
+    """Names a canonical model, and leaves the route to automatic routing."""
 
     canonical_id: str
 
@@ -204,7 +204,7 @@ class AutoId:
 
 @dataclass(frozen=True, slots=True)
 class AliasId:
-    """An account's own name for a route."""
+    """Names a route by an account's alias."""
 
     name: str
 
@@ -213,7 +213,7 @@ class AliasId:
 
 
 def parse_model_id(text: str) -> ExplicitId | AutoId | AliasId:
-    """The meaning of a `model` string. Raises InvalidRequest and InvalidAliasName."""
+    """Parses a `model` string. Raises InvalidRequest and InvalidAliasName."""
     segments = text.split("/")
     if segments[0] == ALIAS:
         name = text.removeprefix(f"{ALIAS}/")
@@ -238,13 +238,13 @@ def parse_model_id(text: str) -> ExplicitId | AutoId | AliasId:
 
 
 def pin(snapshot: Snapshot, wanted: ExplicitId, today: date, *, even_unavailable: bool = False) -> Route:
-    """The route that an explicit id names, never a substitute.
+    """Returns the route that an explicit id names, and never another one.
 
     Raises NotFound, ModelNotFound, ModelUnavailable or ProviderUnavailable.
     """
     offer = snapshot.offers.get((wanted.provider, wanted.canonical_id))
     if offer is None:
-        from .nearest import suggestion  # noqa: PLC0415  # which reads the values of this module
+        from .nearest import suggestion  # noqa: PLC0415  # it imports this module
 
         asked = f"{wanted.provider}/{wanted.canonical_id}"
         raise NotFound(
@@ -282,7 +282,7 @@ def _served_regions(offer: Offer) -> str:
 
 
 def require_modality(route: Route, fitting: tuple[str, ...], endpoint: str) -> None:
-    """Refuses a model that the endpoint does not serve. Raises InvalidRequest."""
+    """Raises InvalidRequest if the endpoint does not serve models of this kind."""
     if route.modality not in fitting:
         raise InvalidRequest(
             f"Model {route.id!r} has modality {route.modality or 'unknown'!r} and cannot serve {endpoint}.",
@@ -291,13 +291,13 @@ def require_modality(route: Route, fitting: tuple[str, ...], endpoint: str) -> N
 
 
 def require_configured(route: Route) -> None:
-    """Refuses a provider whose credential is not set here. Raises ProviderNotConfigured."""
+    """Raises ProviderNotConfigured if the provider's credential is not set."""
     if not route.upstream.configured:
         raise ProviderNotConfigured(f"Provider {route.upstream.slug!r} has no credentials configured on this gateway.")
 
 
 def require_price(snapshot: Snapshot, route: Route, account_currency: str) -> tuple[Price, Rates]:
-    """The price and the exchange rates to freeze. Raises UnpricedRoute."""
+    """Returns the price and the exchange rates to freeze. Raises UnpricedRoute if one is unknown."""
     if route.price is None:
         raise UnpricedRoute(f"Provider {route.upstream.slug!r}: model {route.id!r} has no price and cannot be served.")
     rates = rates_between(route.price.currency, account_currency, snapshot.units_per_eur)
@@ -310,12 +310,12 @@ def require_price(snapshot: Snapshot, route: Route, account_currency: str) -> tu
 
 
 def region_label(text: str) -> str:
-    """A region in the catalogue's spelling."""
-    if not text.isascii():  # beyond ASCII, letters such as the long s become plain ones in upper case
+    """Returns a region in the catalogue's spelling."""
+    if not text.isascii():  # in upper case the long s, for example, would become an ordinary one
         return text
     return GLOBAL if text.lower() == GLOBAL else text.upper()
 
 
 def shown(text: str) -> str:
-    """Client text in a message, kept short."""
+    """Shortens a client's text for a message."""
     return text if len(text) <= 200 else text[:200] + "…"

@@ -1,4 +1,4 @@
-"""Automatic routing: an `auto/…` id's routes, ranked. An unknown figure ranks last."""
+"""Ranks the routes of an `auto/…` id. An unknown figure ranks last."""
 
 import os
 import socket
@@ -32,24 +32,23 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Routes by preference; the first `tied` are equal. `reason` is the deciding step."""
+    """Holds routes in order of preference. The first `tied` are equal; `reason` is the step that decided."""
 
     routes: tuple[Route, ...]
     tied: int
     reason: str
 
     def kept_together(self, conversation: bytes) -> tuple[Route, ...]:
-        # the conversation decides among tied routes
+        # Orders tied routes by a rendezvous hash of the conversation: it is evenly spread and equal in every process,
+        # and a route that is added or removed moves only its own conversations.
 
-        # A rendezvous hash: even over conversations, the same in every process, and a route that comes or goes moves
-        # only the conversations of its own.
         def weight(route: Route) -> bytes:
             return blake2b(route.id.encode(), key=conversation, digest_size=8).digest()
 
         return (*sorted(self.routes[: self.tied], key=weight), *self.routes[self.tied :])
 
     def in_turn(self) -> tuple[Route, ...]:
-        """The same order, begun with the next of its tied routes."""
+        """Returns the routes with the tied ones rotated, so that they take turns at being first."""
         tied = self.routes[: self.tied]
         first = next(_turns(tuple(route.id for route in tied))) % self.tied
         return (*tied[first:], *tied[:first], *self.routes[self.tied :])
@@ -57,13 +56,13 @@ class Ranking:
 
 @lru_cache(maxsize=1024)
 def _turns(_tied: tuple[str, ...]) -> Iterator[int]:
-    """Turns given to these routes. Workers and replicas begin at different ones."""
+    """Counts the turns of these routes. Workers and replicas start at different numbers."""
     return count(zlib.crc32(socket.gethostname().encode()) + os.getpid())
 
 
 @dataclass(frozen=True, slots=True)
 class Eligibility:
-    """The day, endpoint and spent quotas to fit."""
+    """Describes which routes can take a request. `held` are the region ids whose quota is used up."""
 
     today: date
     modalities: Collection[str]
@@ -72,34 +71,38 @@ class Eligibility:
 
 
 def offers_of(snapshot: Snapshot, wanted: AutoId) -> Sequence[Offer]:
-    """Every provider's offer of a canonical model."""
+    """Returns every provider's offer of a canonical model."""
     return snapshot.by_canonical_id.get(wanted.canonical_id, ())
 
 
 def eligible(snapshot: Snapshot, wanted: AutoId, allowed: Eligibility) -> Sequence[Route]:
-    """The routes that fit. Raises the first refusal that leaves none."""
+    """Returns the routes that can take the request. Raises the error of the first rule that leaves no route."""
+    # 1. The model must be offered, and not disabled.
     offers = offers_of(snapshot, wanted)
     if not offers:
         raise NotFound(
             f"No provider offers {shown(str(wanted))!r}. {nearest.suggestion(snapshot, str(wanted))}", param="model"
         )
     offers = _some([o for o in offers if not o.is_disabled(allowed.today)], ModelNotFound(f"{wanted} is disabled."))
+    # 2. It must fit the endpoint.
     fitting = [offer for offer in offers if offer.modality in allowed.modalities]
     wrong = InvalidRequest(f"{wanted} has no model that can serve {allowed.endpoint}.", param="model")
     served = [offer for offer in _some(fitting, wrong) if offer.state == "served"]
+    # 3. It must be available, with some quota left.
     switched_on = [route for offer in served for route in offer.routes.values() if route.is_served]
     left = [route for route in switched_on if route.region_id not in allowed.held]
     stated = dict.fromkeys(o.unavailable_reason for o in fitting if o.state == "unavailable" and o.unavailable_reason)
     reasons = f": {' '.join(stated)}" if stated else "."
     _some(left, ModelUnavailable(f"Every route of {str(wanted)!r} is unavailable for now{reasons}"))
+    # 4. Its provider must be configured, and its price known.
     configured = [route for route in left if route.upstream.configured]
-    nobody = ProviderNotConfigured(f"No provider of {str(wanted)!r} is configured on this gateway.")
-    priced = [route for route in _some(configured, nobody) if cost_in_eur(snapshot.units_per_eur, route) is not None]
+    refusal = ProviderNotConfigured(f"No provider of {str(wanted)!r} is configured on this gateway.")
+    priced = [route for route in _some(configured, refusal) if cost_in_eur(snapshot.units_per_eur, route) is not None]
     return _some(priced, UnpricedRoute(f"No route of {str(wanted)!r} has a price."))
 
 
 def rank(routes: Sequence[Route], units_per_eur: Mapping[str, Decimal], objective: str) -> Ranking:
-    """The order of eligible routes."""
+    """Ranks eligible routes by EU sovereignty, then by carbon and cost, in the order that `objective` sets."""
     measures: list[tuple[str, Measure]] = [
         ("lowest_carbon_intensity", lambda route: route.energy.intensity_gco2_per_kwh),
         ("lowest_cost", lambda route: cost_in_eur(units_per_eur, route)),
@@ -119,7 +122,7 @@ def rank(routes: Sequence[Route], units_per_eur: Mapping[str, Decimal], objectiv
 
 
 def cost_in_eur(units_per_eur: Mapping[str, Decimal], route: Route) -> Decimal | None:
-    """Prompt plus completion price in EUR, if known."""
+    """Returns the sum of prompt and completion price in EUR, or None if unknown."""
     if route.price is None:
         return None
     rates = rates_between(route.price.currency, "EUR", units_per_eur)

@@ -1,4 +1,4 @@
-"""This worker's copy of the catalogue, replaced within a second of any change."""
+"""Keeps this worker's copy of the catalogue, which is replaced within a second of any change."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ from gateway.server.turns import pause
 from .. import changes, models
 from ..footprint import grid
 from ..footprint.energy import StoredFigures, at_pue, figures_in
-from ..footprint.grid import InForce
+from ..footprint.grid import CurrentIntensities
 from ..models import PER_MILLION, PRICES
 from ..pricing import AUDIO_PROMPTS, REASONING, EnergyFactors, GridBasis, Price, read_tiers
 from .routes import EMBEDDING, GLOBAL, Offer, Place, PublishedPricing, Route, Snapshot, Upstream
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 SILENT_SECONDS = 5.0  # several beats
 
 _current: Snapshot | None = None
-_checked_at = 0.0  # when the version was last read, by the monotonic clock
+_checked_at = 0.0  # when the version was last read, on the monotonic clock
 WORLD = "WORLD"
 ROWS_PER_SLICE = 200
 Row = TypeVar("Row")
@@ -40,17 +40,17 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 def current() -> Snapshot:
-    """The snapshot. Raises ServiceUnavailable before there is one."""
+    """Returns the snapshot. Raises ServiceUnavailable until one has been loaded."""
     if _current is None:
         raise ServiceUnavailable
     return _current
 
 
 def refresh() -> None:
-    """Follows the catalogue, and the hour of its grid."""
-    global _current, _checked_at  # noqa: PLW0603  # one worker, one snapshot, swapped whole
+    """Loads a new snapshot if the catalogue or the hour's carbon intensities have changed."""
+    global _current, _checked_at  # noqa: PLW0603  # the worker's snapshot, replaced as a whole
     if _current is None or _current.version != changes.version() or _is_over(_current):
-        level = logging.DEBUG if _current is None else logging.INFO  # a change is news, a start is not
+        level = logging.DEBUG if _current is None else logging.INFO  # the first load is not worth a line
         _current = build(_read())
         logger.log(level, "catalogue snapshot %s: %s offers", _current.version, len(_current.offers))
     _checked_at = time.monotonic()
@@ -61,22 +61,22 @@ def _is_over(snapshot: Snapshot) -> bool:
 
 
 def is_loaded() -> bool:
-    """True once there is one."""
+    """Returns True once a catalogue has been loaded."""
     return _current is not None
 
 
 def callable_providers() -> list[str]:
-    """The providers that have what calling them takes."""
+    """Returns the slugs of the providers that are configured."""
     return [] if _current is None else [slug for slug, upstream in _current.upstreams.items() if upstream.configured]
 
 
 def unchecked_seconds() -> float:
-    """Seconds since the snapshot was known to be the newest."""
+    """Returns the seconds since the snapshot was last known to be current."""
     return time.monotonic() - _checked_at
 
 
 def need() -> str | None:
-    """The reason why this worker should get no requests, if any (`gateway.edge.health`)."""
+    """Returns why this worker should get no requests, or None (`gateway.edge.health`)."""
     if _current is None:
         return "The catalogue is not loaded yet."
     if unchecked_seconds() > SILENT_SECONDS:
@@ -92,12 +92,12 @@ def forget() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The tables in one consistent read."""
+    """Holds the catalogue's tables, read consistently."""
 
     version: int
     places: list[models.Place]
     grid: dict[str, models.GridIntensity]
-    hour: InForce
+    hour: CurrentIntensities
     energy: dict[str, tuple[Decimal, StoredFigures | None]]
     rates: dict[str, Decimal]
     providers: list[models.Provider]
@@ -125,7 +125,7 @@ def _read() -> Rows:
 
 @contextmanager
 def _one_view() -> Iterator[None]:
-    # without a lock that a settlement would wait for
+    # Takes no lock, which a settlement would wait for.
     if connection.in_atomic_block:
         yield
     elif connection.vendor == "postgresql":
@@ -134,7 +134,7 @@ def _one_view() -> Iterator[None]:
             yield
     else:
         with connection.cursor() as cursor:
-            cursor.execute("BEGIN DEFERRED")  # atomic() would begin by locking out every writer
+            cursor.execute("BEGIN DEFERRED")  # atomic() would lock out every writer
             try:
                 yield
             finally:
@@ -142,12 +142,12 @@ def _one_view() -> Iterator[None]:
 
 
 def build(rows: Rows) -> Snapshot:
-    """The snapshot of these rows, in slices."""
+    """Builds the snapshot of these rows, with pauses for other requests."""
     regions: dict[int, list[models.Region]] = defaultdict(list)
     for region in in_slices(rows.regions):
         regions[region.model_id].append(region)
     builder = _Builder(rows)
-    # A model whose last region has been removed has no route, and is not offered.
+    # A model without regions has no route, so it is not offered.
     offers = [builder.offer(model, regions[model.pk]) for model in in_slices(rows.offers) if regions[model.pk]]
     by_canonical_id: dict[str, tuple[Offer, ...]] = defaultdict(tuple)
     for offer in offers:
@@ -164,7 +164,7 @@ def build(rows: Rows) -> Snapshot:
 
 
 def in_slices(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows, with a pause for others after every slice."""
+    """Yields the rows, with a pause for other requests after every ROWS_PER_SLICE."""
     for position, row in enumerate(rows):
         if position % ROWS_PER_SLICE == ROWS_PER_SLICE - 1:
             pause()
@@ -172,7 +172,7 @@ def in_slices(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def missing_variables(row: models.Provider) -> list[str]:
-    """The environment variables that the provider needs and this worker lacks."""
+    """Returns the environment variables that the provider needs and that are not set."""
     credential = [row.credential_env] if row.credential_env else []
     return [name for name in (*credential, *row.extra_env.values()) if not os.environ.get(name)]
 
@@ -198,17 +198,16 @@ def _made(kind: type[Value], row: DjangoModel, **others: Any) -> Value:
 
 
 def _fillers(row: models.Provider) -> dict[str, str]:
-    """Values for the placeholders of a base_url, from the environment."""
+    """Returns the values of the placeholders of a base_url, from the environment."""
     return {name: os.environ.get(variable, "") for name, variable in row.extra_env.items()}
 
 
 def _fill(template: str, values: Mapping[str, str]) -> str:
-    """Fills the placeholders that have a value."""
     return _PLACEHOLDER.sub(lambda match: values.get(match[1]) or match[0], template)
 
 
 class _Builder:
-    """Offers with their routes, from rows."""
+    """Builds offers and their routes from rows."""
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
@@ -230,7 +229,7 @@ class _Builder:
             modality=model.modality or None,
             state=state,
             unavailable_reason=unavailable_reason,
-            # Unix seconds: what the file states, else when this gateway first took the offer in.
+            # Unix seconds: as the file states, or when this gateway first had the offer.
             created=int(model.first_offered_at.timestamp()) if model.created is None else model.created,
             owned_by=model.owned_by or model.canonical_id.split("/")[0],
             default_locode=default,
@@ -266,7 +265,7 @@ class _Builder:
     def _energy(
         self, model: models.Model, region: models.Region, intensity: int | None, basis: GridBasis | None
     ) -> EnergyFactors:
-        # the region's figures, else the offer's, else the canonical model's at the provider's PUE
+        # Uses the region's figures, or the offer's, or the canonical model's at the provider's PUE.
         per_token, per_prompt_token = model.energy_per_token_wh, model.energy_per_prompt_token_wh
         stored = region.energy or model.energy
         if stored is None and per_token is None:
@@ -281,7 +280,7 @@ class _Builder:
         return EnergyFactors(figures.wh.output.value, figures.wh.prompt.value, intensity, figures, basis)
 
     def _intensity(self, region: models.Region, place: Place | None) -> tuple[int | None, GridBasis | None]:
-        # the region's own figure, else the hour's of its zone or country, else the country's of a year
+        # Uses the region's figure, or this hour's in its zone or country, or the country's yearly mean.
         if region.grid_carbon_intensity_gco2_per_kwh is not None:
             return region.grid_carbon_intensity_gco2_per_kwh, GridBasis("stated")
         if region.locode == GLOBAL:
@@ -299,7 +298,7 @@ class _Builder:
 
 
 def _default_locode(regions: list[models.Region]) -> str:
-    # the marked one, else `global`, else the first of the file
+    # the marked one, or `global`, or the first in the file
     marked = next((region for region in regions if region.is_default), None)
     if marked is not None:
         return marked.locode
@@ -320,7 +319,7 @@ def _pricing(currency: str, prices: Mapping[str, Decimal | None], above: int = 0
 
 
 def _price(published: PublishedPricing | None, modality: str) -> Price | None:
-    # an embedding needs no completion price, everything else needs both
+    # An embedding needs no completion price; all others need both prices.
     if published is None or published.prompt is None:
         return None
     completion = Decimal(0) if modality == EMBEDDING else published.completion

@@ -1,7 +1,7 @@
-"""Tells staff of providers that refuse the gateway itself: the account there is empty or locked, or the key is wrong.
+"""Reports to staff providers that refuse the gateway itself: its account is empty or locked, or its key is wrong.
 
-No request causes that, and none mends it, so staff are told: on the admin's first page, by a metric, and by one mail an
-hour for each provider for as long as it goes on.
+Clients cannot cause or solve that. So staff see it on the admin's first page and in a metric, and get one mail an hour
+for each provider as long as it lasts.
 """
 
 import logging
@@ -24,40 +24,40 @@ from .counters import ProviderTrouble
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY_SECONDS = 30.0
-LASTS = timedelta(hours=1)  # behind the last request that was refused
+LASTS = timedelta(hours=1)  # after the last refused request
 TOLD_EVERY = timedelta(hours=1)
 MESSAGE = """Provider {provider} {words}.
 
-It refused a request at {time} UTC. Such requests fail with 503 `provider_error` and are not billed; clients do not read
-why. The provider, its status and its last failure:
+It refused a request at {time} UTC. Such requests fail with 503 `provider_error` and are not billed; clients are not
+shown the reason. The provider, its status and its last failure:
 {address}
 
-You will be told again in an hour if it still refuses requests then.
+You will get another mail in an hour if it still refuses requests then.
 """
 
 refusals: Counter[str] = Counter()  # of this worker, by provider
 
 
 def note(slug: str, words: str) -> None:
-    """Takes note of a refusal; `words` go on from the provider's name."""
+    """Notes a refusal; `words` continue a sentence that starts with the provider's name."""
     refusals[slug] += 1
     _seen.note(slug, ProviderTrouble(provider=slug, words=words, seen_at=timezone.now()))
 
 
 def flush() -> None:
-    """Writes down the newest refusal of each provider."""
+    """Writes the newest refusal of each provider to the database."""
     _seen.flush()
 
 
 def current(now: datetime) -> dict[str, ProviderTrouble]:
-    """Returns the troubles that last, by the provider's slug."""
+    """Returns the troubles that have not ended, by the provider's slug."""
     return ProviderTrouble.objects.filter(seen_at__gt=now - LASTS).in_bulk()
 
 
 def tell_staff() -> int:
-    """Mails staff about each trouble that is new, or has gone on for an hour since the last mail; returns how many.
+    """Mails staff about each trouble that is new or still lasts an hour after the last mail; returns how many.
 
-    Safe in any number of workers at once: whoever writes the time down tells.
+    Workers may run it at the same time: the one that updates `told_at` sends the mails.
     """
     now = timezone.now()
     is_due = Q(told_at=None) | Q(told_at__lte=now - TOLD_EVERY, seen_at__gt=F("told_at"))

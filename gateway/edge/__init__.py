@@ -1,1 +1,1 @@
-"""The API's edge."""
+"""Handles what every request and answer of the API has in common."""

@@ -1,6 +1,6 @@
-"""The limit of a client address on the API (GATEWAY_IP_RATE), the first check.
+"""Limits the API requests of a client's address (GATEWAY_IP_RATE). This is the first check of a request.
 
-Fixed windows, counted by all workers in Redis, by each alone while that is away.
+Windows are fixed. All workers count together in Redis; while it is away, each counts alone.
 """
 
 import functools
@@ -15,13 +15,13 @@ from django.conf import settings
 from ..errors import TooManyRequests
 from ..fastpath.redis import Script, shared_store
 
-IPV6_PREFIX = 64  # what one subscriber has: addresses within it are for the taking
+IPV6_PREFIX = 64  # one subscriber has a /64 and can use any address in it
 UNKNOWN = "unknown"
-CHECK = "gateway.address_check"  # of a request's META
+CHECK = "gateway.address_check"  # the key in a request's META
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 MOST_ADDRESSES = 100_000  # that a worker remembers
 
-# Counts one request: the seconds until the window ends where the limit is passed, else 0. A limit of 0 is none.
+# Counts one request. Returns 0, or the seconds until the window ends if the limit is exceeded. A limit of 0 never is.
 COUNT_ADDRESS = """
 local function count_address(key, limit, seconds)
   if tonumber(limit) == 0 then return 0 end
@@ -37,7 +37,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def client_network(meta: Mapping[str, Any]) -> str:
-    """The IPv4 address or IPv6 /64 of a request, as the outermost trusted proxy saw it."""
+    """Returns the client's IPv4 address or IPv6 /64, as the outermost trusted proxy saw it."""
     proxies = settings.GATEWAY_TRUSTED_PROXIES
     forwarded = str(meta.get("HTTP_X_FORWARDED_FOR", "")).rsplit(",", proxies)[-proxies:] if proxies else []
     return _network(str(meta.get("REMOTE_ADDR", "")), *reversed(forwarded))
@@ -59,7 +59,7 @@ def _network(*hops: str) -> str:
 
 
 def _parsed(hop: str) -> Address | None:
-    # in brackets or with a port, as some proxies write it
+    # Some proxies add brackets or a port.
     for text in (hop, hop.rpartition(":")[0].strip("[]"), hop.strip("[]")):
         try:
             return ipaddress.ip_address(text.partition("%")[0])
@@ -69,7 +69,7 @@ def _parsed(hop: str) -> Address | None:
 
 
 class Rate(NamedTuple):
-    """Requests in a window of seconds."""
+    """Allows `limit` requests in each window of `seconds`."""
 
     limit: int
     seconds: int
@@ -83,10 +83,10 @@ def _parsed_rate(rate: str) -> Rate:
 
 
 class AddressWindows:
-    """A worker's counts while Redis is away, and the windows known to be full."""
+    """Holds a worker's own counts for when Redis is away, and the windows that are known to be full."""
 
     def __init__(self) -> None:
-        self._windows: dict[str, tuple[int, float]] = {}  # count and end, in the order of their beginnings
+        self._windows: dict[str, tuple[int, float]] = {}  # count and end; the oldest window first
 
     def seconds_left(self, network: str, rate: Rate) -> int:
         count, end = self._windows.get(network, (0, 0.0))
@@ -118,9 +118,10 @@ _own = AddressWindows()
 
 
 class AddressCheck:
-    """The limit of one request's address, counted once.
+    """Counts one request against the limit of its address, once.
 
-    As a context it is counted at the end, unless it was counted within: its refusal takes the place of any other error.
+    As a context manager it counts at the end, unless the request was counted inside. If it refuses the request there,
+    that error replaces any other.
     """
 
     __slots__ = ("_is_counted", "_network", "_rate", "_wait")
@@ -134,7 +135,7 @@ class AddressCheck:
         return f"address:{settings.GATEWAY_IP_RATE}:{self._network}".encode(), b"%d" % limit, b"%d" % seconds
 
     def counted(self, wait: int | None) -> None:
-        # `wait` is COUNT_ADDRESS's answer; None while Redis is away
+        # `wait` is the answer of COUNT_ADDRESS; it is None while Redis is away.
         if not self._is_counted:
             self._is_counted = True
             if wait is None:
@@ -160,9 +161,9 @@ UNLIMITED = AddressCheck("", Rate(0, 0), is_counted=True)
 
 
 def begin(meta: dict[str, Any]) -> AddressCheck:
-    """The check of a request, one however often this is called.
+    """Returns the check of a request; further calls return the same object.
 
-    Raises TooManyRequests, uncounted, where the window is known to be full.
+    Raises TooManyRequests without counting if the window is known to be full.
     """
     check: AddressCheck | None = meta.get(CHECK)
     if check is None:

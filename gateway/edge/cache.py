@@ -1,4 +1,4 @@
-"""Django's cache as django-ratelimit uses it: in Redis, or in this worker's memory while that is away."""
+"""Implements the part of Django's cache that django-ratelimit uses: in Redis, or in memory while Redis is away."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ from django.core.cache.backends.locmem import LocMemCache
 
 from ..fastpath.redis import Script, shared_store
 
-LONGEST_SECONDS = 3600  # of the windows that are counted in
+LONGEST_SECONDS = 3600  # the longest window
 
 ADD = Script("return redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2], 'NX') and 1 or 0")
 GET = Script("return tonumber(redis.call('GET', KEYS[1]) or -1)")
-# An expired counter, or one that Redis has lost, begins again and must end.
+# A counter that expired or that Redis lost starts again, so it needs an expiry too.
 INCREMENT = Script("""
 local count = redis.call('INCRBY', KEYS[1], ARGV[1])
 if count == tonumber(ARGV[1]) then redis.call('EXPIRE', KEYS[1], ARGV[2]) end
@@ -19,7 +19,7 @@ return count
 
 
 class SharedCounters(LocMemCache):
-    """Numbers from 0 up; other operations are on this worker's memory."""
+    """Shares counters (whole numbers from 0) between workers. Other cache operations use this worker's memory."""
 
     def add(self, key: Any, value: int, timeout: Any = LONGEST_SECONDS, version: int | None = None) -> bool:
         line = shared_store.send(ADD, self._name(key, version), b"%d" % value, b"%d" % timeout).wait()

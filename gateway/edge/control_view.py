@@ -1,5 +1,3 @@
-"""The control plane's view."""
-
 from typing import Any, ClassVar
 
 from rest_framework.request import Request
@@ -15,7 +13,7 @@ from .bodies import (
 
 
 class ControlView(APIView):
-    """Base of endpoints that are not inference; a 500 says `doing`."""
+    """Is the base of endpoints outside inference. The message of a 500 names the step `doing`."""
 
     doing: ClassVar[str]
 
@@ -23,7 +21,7 @@ class ControlView(APIView):
         return Response(status=204)
 
     def json_body(self, request: Request) -> dict[str, Any]:
-        # whatever its Content-Type
+        # The Content-Type is ignored. While the body arrives, other requests can use the connection.
         release("default")
         return parse_object(read_body(request.META))
 

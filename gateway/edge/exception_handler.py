@@ -1,4 +1,4 @@
-"""The one place where an error becomes a body."""
+"""Renders every error as a response body; nothing else does."""
 
 import math
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ from .responses import PlainResponse, speaks_messages
 UNNAMED_STEP = "handling the request"
 API_PREFIXES = ("/v1/", "/api/v1/")
 UNAUTHORIZED = 401
-# What Anthropic calls an error of a status.
+# The `type` that Anthropic gives to an error with this status.
 MESSAGE_ERRORS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -60,12 +60,12 @@ MESSAGE_ERRORS = {
 
 
 def is_api(request: HttpRequest) -> bool:
-    """True for a path of the HTTP API."""
+    """Tells whether the path belongs to the HTTP API."""
     return f"{request.path_info}/".startswith(API_PREFIXES)
 
 
 def envelope(error: ApiError) -> dict[str, dict[str, Any]]:
-    """The error object; SDKs want `param` and `code` always."""
+    """Returns the error object. `param` and `code` are always there, because SDKs expect them."""
     body: dict[str, Any] = {"type": error.type, "message": error.message, "code": error.code, "param": error.param}
     if error.providers_attempted is not None:
         body["providers_attempted"] = list(error.providers_attempted)
@@ -75,40 +75,40 @@ def envelope(error: ApiError) -> dict[str, dict[str, Any]]:
 
 
 def message_envelope(error: ApiError, request_id: str | None = None) -> dict[str, Any]:
-    """The error as Anthropic's clients know it."""
-    # Claude Code goes on asking what is overloaded for minutes, though `x-should-retry` says that a retry is futile.
+    """Returns the error object in the form of Anthropic's API."""
+    # Claude Code repeats a request for minutes after `overloaded_error`, even if `x-should-retry` is false.
     kind = "api_error" if error.status == 503 and not error.retry else MESSAGE_ERRORS.get(error.status, "api_error")
     details = envelope(error)["error"] | {"type": kind}
     return {"type": "error", "error": details} | ({} if request_id is None else {"request_id": request_id})
 
 
 def body_of(error: ApiError, environ: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The envelope that the request's client knows."""
+    """Returns the error object in the form that the request's client understands."""
     if environ is None or EVENT not in environ or not speaks_messages(environ):
         return envelope(error)
     return message_envelope(error, event_of(environ).request_id)
 
 
 def headers_of(error: ApiError) -> dict[str, str]:
-    """Headers of an error's response."""
+    """Returns the headers of an error's response."""
     headers = error.headers | ({"WWW-Authenticate": "Bearer"} if error.status == UNAUTHORIZED else {})
     return headers if error.retry else headers | {"x-should-retry": "false"}
 
 
 def plain(error: ApiError, environ: Mapping[str, Any] | None = None) -> PlainResponse:
-    """An error as a response to a request, by its environ or META."""
+    """Returns the response for an error. `environ` is the request's environ or META."""
     error.__traceback__ = None
     headers = headers_of(error) | {"Content-Type": "application/json"}
     return PlainResponse(error.status, headers, orjson.dumps(body_of(error, environ)), error)
 
 
 def render(error: ApiError, request: HttpRequest | None = None) -> HttpResponseBase:
-    """The same for Django."""
+    """Returns the response for an error as an object of Django's."""
     return plain(error, None if request is None else request.META).for_django()
 
 
 def refusal_page(error: RequestTooLarge | WorkerBusy) -> HttpResponse:
-    """A page without session and database."""
+    """Returns a page for an error, without using the session or the database."""
     title = "The gateway is busy" if error.status == WorkerBusy.status else "Request too large"
     context = {"status": error.status, "title": title, "message": error.message}
     page = HttpResponse(render_to_string("refused.html", context), status=error.status, headers=error.headers)
@@ -117,7 +117,7 @@ def refusal_page(error: RequestTooLarge | WorkerBusy) -> HttpResponse:
 
 
 def from_exception(error: Exception, doing: str = UNNAMED_STEP) -> ApiError:
-    """Folds DRF's and Django's exceptions into the family; the unknown is a logged 500."""
+    """Converts an exception of DRF or Django to an ApiError. Any other exception is logged and becomes a 500."""
     known = error if isinstance(error, ApiError) else _from_drf(error) or _from_django(error)
     if known is None:
         log_failure(doing, error)
@@ -143,7 +143,7 @@ def _from_drf(error: Exception) -> ApiError | None:
         case drf.ParseError() | drf.UnsupportedMediaType() | drf.NotAcceptable():
             known = InvalidRequest(str(error.detail))
         case drf.NotFound() | drf.PermissionDenied():
-            known = NotFound()  # what somebody may not see is not there
+            known = NotFound()  # hides that it exists
     return known
 
 
@@ -162,7 +162,7 @@ def _from_django(error: Exception) -> ApiError | None:
 
 
 def drf_exception_handler(error: Exception, context: dict[str, Any]) -> Response:
-    """DRF's hook (settings.REST_FRAMEWORK)."""
+    """Renders an exception raised in a view of DRF (settings.REST_FRAMEWORK)."""
     known = from_exception(error, getattr(context.get("view"), "doing", UNNAMED_STEP))
     request = context.get("request")
     body = body_of(known, None if request is None else request.META)
@@ -172,7 +172,7 @@ def drf_exception_handler(error: Exception, context: dict[str, Any]) -> Response
 
 
 def first_fault(detail: Any, path: str = "") -> tuple[str, str | None]:
-    """The first message in DRF's nested detail, and its field's path (`messages[2].role`)."""
+    """Returns the first message in DRF's nested detail, and the path of its field (`messages[2].role`)."""
     if not detail:
         return InvalidRequest.message, path or None
     if isinstance(detail, dict):
@@ -189,17 +189,17 @@ def first_fault(detail: Any, path: str = "") -> tuple[str, str | None]:
 
 
 def handler400(request: HttpRequest, exception: Exception) -> HttpResponseBase:  # noqa: ARG001  # Django passes it by name
-    """Requests that Django refuses, such as a foreign Host."""
+    """Answers requests that Django refuses, for example for an unknown Host."""
     return render(InvalidRequest("The request is not acceptable: bad Host header, or malformed."), request)
 
 
 def handler403(request: HttpRequest, exception: django.PermissionDenied) -> HttpResponse:
-    """Answers with the page for what a person may not see or do, in the exception's words if it has some."""
+    """Answers with a page that says what is not permitted, in the exception's words if it has some."""
     return _kept_by_nobody(render_page(request, "403.html", {"words": str(exception)}, status=403))
 
 
 def handler404(request: HttpRequest, exception: Http404) -> HttpResponseBase:  # noqa: ARG001  # Django passes it by name
-    """A page for who asks for one; the envelope otherwise."""
+    """Answers with a redirect if only the last slash is wrong, with a page to a browser, else with an error object."""
     if (address := _with_or_without_slash(request)) is not None:
         return HttpResponseRedirect(address)
     asks_for_a_page = request.resolver_match is not None or _takes_html(request)
@@ -211,7 +211,7 @@ def handler404(request: HttpRequest, exception: Http404) -> HttpResponseBase:  #
 
 
 def _with_or_without_slash(request: HttpRequest) -> str | None:
-    """Returns the address of the page that differs by its last slash alone, if there is one."""
+    """Returns the address of a page that differs only by its last slash, if there is one."""
     path, match = request.path_info, request.resolver_match
     if request.method not in ("GET", "HEAD") or is_api(request):
         return None
@@ -227,7 +227,7 @@ def _with_or_without_slash(request: HttpRequest) -> str | None:
 
 def _is_page(path: str) -> bool:
     try:
-        return resolve(path).url_name is not None  # the admin takes every path below it by a pattern without a name
+        return resolve(path).url_name is not None  # the admin's pattern without a name matches any path
     except Resolver404:
         return False
 
@@ -237,7 +237,7 @@ def _takes_html(request: HttpRequest) -> bool:
 
 
 def not_allowed_page(request: HttpRequest, allow: str) -> HttpResponse | None:
-    """Returns a page for a browser that uses a method which an address does not take."""
+    """Returns a page for a browser whose method the address does not take, or None for other clients."""
     if not _takes_html(request):
         return None
     page = render_page(request, "405.html", status=405)
@@ -251,7 +251,7 @@ def _kept_by_nobody(page: HttpResponse) -> HttpResponse:
 
 
 def handler500(request: HttpRequest) -> HttpResponseBase:
-    """An exception that nothing folded; Django logs it after this."""
+    """Answers an exception that nothing else handled; Django logs it afterwards."""
     if request.resolver_match is not None and not is_api(request):
         return HttpResponse(render_to_string("500.html"), status=500)
     response = render(StepFailed(UNNAMED_STEP), request)

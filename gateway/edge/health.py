@@ -1,7 +1,7 @@
-"""Probes.
+"""Answers the probes of load balancers.
 
-`/livez` is 200 whenever a worker answers; `/readyz` is 503 where requests should go elsewhere. Neither takes a
-connection.
+`/livez` is 200 whenever a worker answers; `/readyz` is 503 if requests should go to another replica. Neither uses a
+database connection.
 """
 
 from collections.abc import Callable
@@ -14,26 +14,26 @@ LIVE_PATHS = ("livez", "healthz", "health")
 READY_PATH = "readyz"
 _PATHS = frozenset(f"/{path}" for path in (*LIVE_PATHS, READY_PATH))
 
-needs: list[Callable[[], str | None]] = []  # of apps: what is wrong now, in words. They return at once
+needs: list[Callable[[], str | None]] = []  # added by apps; each returns at once what is wrong now, or None
 
 
 def is_probe(request: HttpRequest) -> bool:
-    """True for a probe, whatever its Host."""
+    """Tells whether the path is a probe's. Probes are answered for any Host."""
     return request.path_info in _PATHS
 
 
 def live(_request: HttpRequest) -> HttpResponse:
-    """200, since a worker answers."""
+    """Answers 200."""
     return JsonResponse({"status": "ok"})
 
 
 def ready(_request: HttpRequest) -> HttpResponse:
-    """200, or 503 with the reasons."""
+    """Answers 200, or 503 with the reasons."""
     reasons = [reason for need in needs if (reason := need()) is not None]
     if worker_hooks.is_draining():
         reasons.insert(0, "This worker is stopping.")
     if reasons:
         response = JsonResponse({"status": "not ready", "reasons": reasons}, status=503)
-        response._has_been_logged = True  # type: ignore[attr-defined]  # a probe a second would fill Django's log
+        response._has_been_logged = True  # type: ignore[attr-defined]  # Django would log each probe
         return response
     return JsonResponse({"status": "ready"})

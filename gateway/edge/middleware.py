@@ -1,4 +1,4 @@
-"""The edge of every request, and of pages."""
+"""Holds the middleware of the API and of pages."""
 
 import functools
 import logging
@@ -34,15 +34,15 @@ logger = logging.getLogger(__name__)
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
 
 NO_CONTENT = 204
-WITHOUT_LENGTH = frozenset({NO_CONTENT, 304})  # RFC 9110: no content, or that of another response
-# Everything from this origin, nothing inline. `data:` pictures are for the admin's style sheets.
+WITHOUT_LENGTH = frozenset({NO_CONTENT, 304})  # RFC 9110: no body, or a length that describes another response
+# Allows everything from this origin and nothing inline. The admin's style sheets use `data:` images.
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
 )
 PROXY_NAMES_NO_PROTOCOL = """The proxy in front of this gateway does not say whether this request came by HTTPS, so
-every page would redirect to itself. Have the proxy set X-Forwarded-Proto (nginx: proxy_set_header X-Forwarded-Proto
-$scheme;). docs/operations.md has the rest.
+every page would redirect to itself. Make the proxy set X-Forwarded-Proto (nginx: proxy_set_header X-Forwarded-Proto
+$scheme;). See docs/operations.md for more.
 """
 
 
@@ -53,10 +53,12 @@ class RequestIdMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        # 1. Get the response.
         event = request_events.begin(request.META)
         with answering_within(WORK_SECONDS):
             response = self.get_response(request)
         release_all()  # a client that reads slowly must not keep a connection while its answer is written
+        # 2. Complete its headers.
         name_request(response.headers, request.META, event.request_id)
         if response.status_code == NO_CONTENT:
             del response["Content-Type"]
@@ -64,9 +66,10 @@ class RequestIdMiddleware:
         if not response.streaming and not has_length:
             response["Content-Length"] = str(len(response.content))  # type: ignore[attr-defined]  # whole responses
         if request.method == "HEAD" and not response.streaming:
-            response.content = b""  # type: ignore[attr-defined]  # its length has been told
+            response.content = b""  # type: ignore[attr-defined]  # after its length was set
+        # 3. Record the event.
         error = getattr(response, "api_error", None)
-        if is_api(request) or error is not None:  # an unknown path elsewhere is answered in the API's shape too
+        if is_api(request) or error is not None:  # unknown paths may get the API's error object too
             match = request.resolver_match
             event.endpoint = "" if match is None else _endpoint(match.route)
             event.answered(response.status_code, error)
@@ -77,12 +80,12 @@ class RequestIdMiddleware:
 
 @functools.cache
 def _endpoint(route: str) -> str:
-    # a pattern of an address, as its path below `/v1`: `generation/<generation_id>`
+    # Turns a URL pattern into the path below `/v1`, such as `generation/<generation_id>`.
     return re.sub(r"\(\?P(<\w+>)[^()]*\)|/\?\$$|\^(\(\?:api/\)\?v1/)?", r"\1", route)
 
 
 def endpoints() -> list[str]:
-    """Every endpoint of the API, by its path below `/v1`."""
+    """Returns the path below `/v1` of every endpoint of the API."""
     api: Any = get_resolver().url_patterns[0]
     return [_endpoint(route) for route in _routes([api])]
 
@@ -93,9 +96,9 @@ def _routes(patterns: Iterable[Any]) -> Iterator[str]:
 
 
 class ApiMiddleware:
-    """Answers the API and probes past the page middleware.
+    """Answers the API and probes directly, without the middleware of pages.
 
-    Its checks come in the order of docs/api.md#order-of-checks.
+    The checks are in the order of docs/api.md#order-of-checks.
     """
 
     def __init__(self, get_response: GetResponse) -> None:
@@ -110,7 +113,7 @@ class ApiMiddleware:
                 return render(refusal, request)
         elif not is_probe(request):
             return self.get_page(request)
-        # What Django's handler does behind its last middleware.
+        # Django's handler does this after its last middleware.
         request.resolver_match = match = resolve(request.path_info)
         response: HttpResponseBase = match.func(request, *match.args, **match.kwargs)
         return response.render() if hasattr(response, "render") else response
@@ -121,7 +124,7 @@ def _refused(error: Exception, environ: Environ) -> PlainResponse:
 
 
 def at_each_path(endpoints: Mapping[str, Callable[[Environ], PlainResponse]]) -> dict[str, Endpoint]:
-    """The endpoints by their paths."""
+    """Returns the endpoints by path: with both prefixes, with and without a slash at the end."""
     return {
         f"{prefix}{name}{slash}": Endpoint(name, answer, _refused)
         for name, answer in endpoints.items()
@@ -131,20 +134,20 @@ def at_each_path(endpoints: Mapping[str, Callable[[Environ], PlainResponse]]) ->
 
 
 class PageMiddleware:
-    """The policy of contents, cookies and sizes of pages."""
+    """Sets the security headers of pages, and bounds the size of their forms."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        # A cookie that can be no session's is not looked for: PostgreSQL takes no NUL, which a quoted one may hold.
+        # Drops a session cookie that cannot be valid: it may hold a NUL, which PostgreSQL rejects.
         key = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
         if not (key.isascii() and key.isalnum()):
             request.COOKIES.pop(settings.SESSION_COOKIE_NAME, None)
         response = _explanation(request) or self.get_response(request)
         # A view that needs another policy sets its own header.
         response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
-        # What was made for a session shows its person and their account, documents and errors included.
+        # A page that depends on the session shows private data, also if it is an error; so it must not be cached.
         is_of_session = "Cookie" in response.headers.get("Vary", "") and settings.SESSION_COOKIE_NAME in request.COOKIES
         if is_of_session and "Cache-Control" not in response.headers:
             add_never_cache_headers(response)
@@ -153,24 +156,24 @@ class PageMiddleware:
     def process_view(
         self, request: HttpRequest, _view: object, _args: object, _kwargs: object
     ) -> HttpResponseBase | None:
-        # a 413 for a form that is too large, before anything has read of it
+        # Answers 413 to a form that is too large, before any of it is read.
         if int(request.META.get("CONTENT_LENGTH") or 0) <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             return None
         return refusal_page(RequestTooLarge("A form holds 1 MiB at most, and no files."))
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponseBase | None:
-        # The admin takes any column's filter and any row's id from an address: a NUL in a text, a number beyond 64
-        # bits. No database can be asked for these.
+        # The admin takes filters and ids from the address. The database rejects some of them: a text with a NUL, a
+        # number of more than 64 bits.
         if isinstance(error, WorkerBusy):
             return refusal_page(error)
         if request.path_info.startswith("/admin/") and isinstance(error, DataError | OverflowError | ValidationError):
-            logger.warning("the admin was asked what the database cannot be", exc_info=error)
+            logger.warning("an address of the admin has a value that the database rejects", exc_info=error)
             return handler400(request, error)
         return None
 
 
 class NotAllowedMiddleware:
-    """Gives a browser a page if a method is not allowed. It is the innermost: the page shows who is signed in."""
+    """Gives a browser a page if a method is not allowed. It comes last, because the page shows the signed-in user."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -183,7 +186,7 @@ class NotAllowedMiddleware:
 
 
 def _explanation(request: HttpRequest) -> HttpResponse | None:
-    # in place of an endless redirect to HTTPS
+    # replaces an endless redirect to HTTPS
     says_how = not settings.GATEWAY_TRUSTED_PROXIES or "HTTP_X_FORWARDED_PROTO" in request.META
     if says_how or request.is_secure() or not settings.SECURE_SSL_REDIRECT:
         return None

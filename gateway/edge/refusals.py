@@ -1,7 +1,7 @@
-"""Answers made of bytes: to broken HTTP, and to load that a worker sheds.
+"""Writes answers directly to the socket: to broken HTTP, and to requests that an overloaded worker refuses.
 
-More requests than GATEWAY_MAX_WAITING that wait for a connection are refused by their heads, without events: the beat
-reports them.
+If more requests than GATEWAY_MAX_WAITING wait for a database connection, further ones are refused once their head is
+read. They have no events of their own: the beat reports their number.
 """
 
 import functools
@@ -59,14 +59,14 @@ FAULTS: dict[type[Exception], tuple[str, str]] = {
 }
 BUSY = "This replica has more requests than it can serve now. Nothing was billed: retry."
 NO_ID = request_id(UUID(int=0))
-# Instant retries must not use up a worker, and what it serves says how fast the machine is: a refusal takes a sixth of
-# a request's CPU or less.
+# Clients that retry at once must not use up a worker. A refusal takes at most a sixth of a request's CPU time, so a
+# worker that serves many requests can also refuse many.
 REFUSALS_A_SECOND, REFUSALS_A_REQUEST = 2000, 5
 WINDOW_SECONDS, BURST_SECONDS = 0.1, 0.02
 
 
 def of_broken_http(error: BaseException) -> bytes:
-    """A whole response, after which the connection closes."""
+    """Returns the whole response to a request that could not be parsed; the connection closes after it."""
     status_line, refused = "500 Internal Server Error", ApiError()
     if isinstance(error, http_errors.ParseException):
         fault = next((fault for kind, fault in FAULTS.items() if isinstance(error, kind)), MALFORMED)
@@ -88,7 +88,7 @@ def _response(status_line: str, first: dict[str, str], error: ApiError, environ:
 
 
 class Overload:
-    """Counts a worker's refusals."""
+    """Refuses requests while too many wait in this worker, and counts the refusals."""
 
     def __init__(self) -> None:
         self._refused: Counter[str] = Counter()  # by endpoint, since the last beat
@@ -106,13 +106,15 @@ class Overload:
         self._refused_at = now
 
     def shed(self, worker: Any, req: Any, sock: Any) -> bool:
-        """False where a request may be served after all.
+        """Refuses the request; returns False if it may be served after all.
 
-        Raises StopIteration where the connection ends with it, its body unread.
+        Raises StopIteration after a refusal that must close the connection, because the body was left unread.
         """
+        # 1. Only an inference request is refused here.
         endpoint = worker.wsgi.paths.get(req.path)
-        if endpoint is None or req.method != "POST" or req.declares_too_much:  # which is said first
+        if endpoint is None or req.method != "POST" or req.declares_too_much:  # a 413 comes first
             return False
+        # 2. Wait for a turn, because refusals are limited. The request is served if there is room by then.
         now = time.monotonic()
         window = now - self._window_at
         if window > WINDOW_SECONDS:
@@ -123,11 +125,12 @@ class Overload:
             pause(self._free_at - now)
             if not db.is_full():
                 return False
+        # 3. Refuse it.
         self._count(now)
         self._refused[endpoint.name] += 1
-        length = getattr(req.body.reader, "length", math.inf)  # nobody knows that of a chunked body
+        length = getattr(req.body.reader, "length", math.inf)  # unknown for a chunked body
         if length <= BLOCK_BYTES and req.unreader.come(length):
-            req.body.read(length)  # its connection goes on
+            req.body.read(length)  # so that the connection can be kept
         keeps = worker.alive and not req.should_close()
         answer = _busy(req.path, keeps, int(time.time())).replace(NO_ID.encode(), request_id(uuid7()).encode())
         sock.sendall(answer)
@@ -136,7 +139,7 @@ class Overload:
         return True
 
     def report(self) -> None:
-        """One event, each beat, for an endpoint's requests without one."""
+        """Records one event for all refusals of an endpoint since the last beat."""
         refused, self._refused = self._refused, Counter()
         for endpoint, count in refused.items():
             event = RequestEvent("POST", endpoint)
@@ -144,7 +147,7 @@ class Overload:
             event.complete()
 
     def need(self) -> str | None:
-        """The reason that /readyz gives."""
+        """Returns the reason for /readyz to fail, or None."""
         if time.monotonic() - self._refused_at > BUSY_SECONDS:
             return None
         return "This worker has more requests than it can serve, and refuses some."
@@ -152,7 +155,7 @@ class Overload:
 
 overload = Overload()
 READINGS = [
-    Reading("gateway_waiting_requests", "Requests that wait for their key.", lambda: {"": db.waiting()}),
+    Reading("gateway_waiting_requests", "Requests that wait to have their key looked up.", lambda: {"": db.waiting()}),
     Reading(
         "gateway_shed_requests",
         "Requests that were refused because too many waited.",
@@ -164,7 +167,7 @@ READINGS = [
 
 @functools.lru_cache(maxsize=32)
 def _busy(path: str, keeps: bool, second: int) -> bytes:
-    # with NO_ID where the request's id goes
+    # NO_ID stands where the request's id belongs
     first = {"Server": SERVER, "Date": util.http_date(second), "Connection": "keep-alive" if keeps else "close"}
     environ = {"PATH_INFO": path, EVENT: RequestEvent("POST", id=UUID(int=0))}
     return _response("503 Service Unavailable", first, WorkerBusy(BUSY), environ)

@@ -1,4 +1,4 @@
-"""Answers of the HTTP API: endpoints past Django's handler, and DRF's."""
+"""Writes the HTTP API's answers, both those of WSGI endpoints without Django's handler and those of DRF."""
 
 import http.client
 from collections.abc import Callable, Iterable, Mapping
@@ -21,30 +21,30 @@ from .bodies import too_large
 
 Environ = dict[str, Any]
 STATUS_LINES = {status: f"{status} {reason}" for status, reason in http.client.responses.items()}
-ANTHROPIC_VERSION = "HTTP_ANTHROPIC_VERSION"  # of a request's META: a client that speaks Anthropic's API
+ANTHROPIC_VERSION = "HTTP_ANTHROPIC_VERSION"  # in META if the client speaks Anthropic's API
 
 
 def name_request(headers: dict[str, str] | ResponseHeaders, environ: Mapping[str, Any], request_id: str) -> None:
-    """Puts a request's id into its answer's headers; Anthropic's clients read `request-id`."""
+    """Sets the request's id in the answer's headers, also as `request-id` for Anthropic's clients."""
     headers["X-Request-Id"] = request_id
     if speaks_messages(environ):
         headers["request-id"] = request_id
 
 
 def speaks_messages(environ: Mapping[str, Any]) -> bool:
-    """True where the client knows Anthropic's envelope only."""
+    """Tells whether the client expects errors in the form of Anthropic's API."""
     path = environ["PATH_INFO"].partition("/v1/")[2]
     return path.startswith("messages") or (path.startswith("models") and ANTHROPIC_VERSION in environ)
 
 
 def known(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that have a value: what is unknown is absent."""
+    """Returns the fields that have a value: unknown ones are left out."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclass(slots=True)
 class PlainResponse:
-    """A response that is no object of Django's. Its body is whole or in blocks; the server closes what has `close`."""
+    """Holds a response outside Django. The body is whole or an iterable of blocks, whose `close` the server calls."""
 
     status: int
     headers: dict[str, str]
@@ -54,14 +54,14 @@ class PlainResponse:
     def for_django(self) -> HttpResponseBase:
         kind: type[Any] = HttpResponse if isinstance(self.body, bytes) else StreamingHttpResponse
         response: HttpResponseBase = kind(self.body, status=self.status, headers=self.headers)
-        # Django would log each 4xx and 5xx with its path; what deserves a line has been logged where it happened.
+        # Stops Django from logging each 4xx and 5xx with its path; errors were logged where they happened.
         response._has_been_logged = True  # type: ignore[attr-defined]
         response.api_error = self.error  # type: ignore[attr-defined]  # for the request's event
         return response
 
 
 class AlwaysJson(BaseContentNegotiation):
-    """No negotiation: there is one representation."""
+    """Always chooses the first renderer, because every answer is JSON."""
 
     def select_renderer(
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
@@ -71,7 +71,7 @@ class AlwaysJson(BaseContentNegotiation):
 
 
 class OrjsonRenderer(BaseRenderer):
-    """JSON by orjson; money has left Decimal by `money.to_json`."""
+    """Writes JSON with orjson. It takes no Decimal: convert money with `money.to_json` first."""
 
     media_type = "application/json"
     format = "json"
@@ -85,7 +85,7 @@ class OrjsonRenderer(BaseRenderer):
 
 
 def require_allowed(request: HttpRequest) -> None:
-    """Refuses a foreign Host, and a Content-Length that is no number or too large."""
+    """Raises an error for an unknown Host, and for a Content-Length that is not a number or too large."""
     request.get_host()
     declared = request.META.get("CONTENT_LENGTH")
     if not declared:
@@ -97,8 +97,8 @@ def require_allowed(request: HttpRequest) -> None:
 
 
 def is_allowed(environ: Environ) -> bool:
-    """True where `require_allowed` passes."""
-    request = HttpRequest.__new__(HttpRequest)  # its initial state costs ten times what is asked of it here
+    """Tells whether `require_allowed` would pass."""
+    request = HttpRequest.__new__(HttpRequest)  # `__init__` takes ten times longer than the check
     request.META = environ
     try:
         require_allowed(request)
@@ -108,7 +108,7 @@ def is_allowed(environ: Environ) -> bool:
 
 
 class Endpoint:
-    """An endpoint as a WSGI application, doing the middleware's work. The address' limit is the endpoint's to count."""
+    """Runs an endpoint as a WSGI application, without middleware. `answer` counts the limit of the address itself."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Date-times on the wire (RFC 3339): in UTC out, with any offset in."""
+"""Writes date-times of the API in UTC (RFC 3339), and reads them with any offset."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -10,16 +10,19 @@ RULE = "must be an RFC 3339 date-time with an offset, such as 2026-10-30T12:00:0
 
 
 class InvalidMoment(ValueError):
-    """Malformed, without an offset, or outside the years 1 to 9999."""
+    """Is raised for text that is malformed, lacks an offset, or is outside the years 1 to 9999."""
 
 
 def to_text(moment: datetime) -> str:
-    """An aware date-time with microseconds: an exact bound when sent back."""
+    """Returns an aware date-time as text with microseconds, so that a client can send it back as an exact bound."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def parse(text: str, *, round_up: bool = False) -> datetime:
-    """The moment in UTC. Digits beyond microseconds are cut off, or with `round_up` add one."""
+    """Returns the moment in UTC. Digits beyond microseconds are cut off, or rounded up with `round_up`.
+
+    Raises InvalidMoment.
+    """
     shape = _SHAPE.fullmatch(text)
     if shape is None:
         raise InvalidMoment(RULE)

@@ -1,4 +1,4 @@
-"""Serializer fields of tables and queries, and the paths of their faults."""
+"""Holds serializer fields for catalogue files and queries, and finds the paths of their faults."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ _LONGEST_SHOWN = 120
 
 
 class LineField(serializers.CharField):
-    """One printable line, stripped."""
+    """Accepts one line of printable text, and strips it."""
 
     default_error_messages = {
         "type": "must be a string (quote it)",
@@ -34,7 +34,7 @@ class LineField(serializers.CharField):
 
 
 class PatternField(LineField):
-    """A line of a given form, which refusals describe."""
+    """Accepts a line that matches a pattern; the error describes the pattern as `form`."""
 
     def __init__(self, pattern: str, form: str, **options: Any) -> None:
         super().__init__(**options)
@@ -48,8 +48,10 @@ class PatternField(LineField):
 
 
 class ExactField(StrictField):
-    """A Decimal from 0 to `most` with at most `places` fractional digits, from a number or its string. No float: it is
-    not what was written."""
+    """Accepts a number or a string from 0 to `most` with at most `places` fractional digits, as a Decimal.
+
+    Rejects floats, which are not exactly what was written.
+    """
 
     _PLAIN = re.compile(r"[0-9]{1,40}(\.[0-9]{1,40})?")
 
@@ -66,7 +68,7 @@ class ExactField(StrictField):
             raise serializers.ValidationError("must be above zero" if self.above_zero else "must not be negative")
         if value > self.most:
             raise serializers.ValidationError(f"must be at most {self.most:,f}")
-        # Not `normalize`, which rounds to the 28 digits of the context first.
+        # `normalize` would first round to the 28 digits of the context.
         sign, digits, exponent = value.as_tuple()
         text = "".join(map(str, digits))
         kept = text.rstrip("0")
@@ -79,7 +81,7 @@ class ExactField(StrictField):
 
 
 class MomentField(serializers.Field[datetime, str, str, Any]):
-    """An RFC 3339 date-time with an offset, as a moment in UTC."""
+    """Accepts an RFC 3339 date-time with an offset, as a moment in UTC."""
 
     def __init__(self, *, round_up: bool = False, **options: Any) -> None:
         self._round_up = round_up
@@ -93,7 +95,7 @@ class MomentField(serializers.Field[datetime, str, str, Any]):
 
 
 class LimitField(serializers.Field[int, str, int, Any]):
-    """A count in a query, in plain digits. DRF's would take ` 5 `, `1_0`, `5.0` and other scripts' too."""
+    """Accepts a count in plain digits. DRF's field would also take ` 5 `, `1_0`, `5.0` and digits of other scripts."""
 
     def __init__(self, *, maximum: int, **options: Any) -> None:
         self._maximum = maximum
@@ -106,7 +108,7 @@ class LimitField(serializers.Field[int, str, int, Any]):
 
 
 class Table(serializers.Serializer[Any]):
-    """A table with known keys, whose faults are all listed. `null` means absent."""
+    """Accepts a table with known keys, and reports all faults at once. `null` means absent."""
 
     ignored: frozenset[str] = frozenset()
 
@@ -128,7 +130,7 @@ class Table(serializers.Serializer[Any]):
 
 
 def faults_of(detail: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """The path and the reason of each fault in a ValidationError's nested `detail`."""
+    """Yields the path and the reason of each fault in a ValidationError's nested `detail`."""
     if isinstance(detail, dict):
         for key, inner in detail.items():
             yield from faults_of(inner, path if key == "non_field_errors" else (*path, key))
@@ -140,13 +142,13 @@ def faults_of(detail: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 
 def dotted(path: Path) -> str:
-    """`("regions", 0, "locode")` as `regions[0].locode`."""
+    """Returns `regions[0].locode` for `("regions", 0, "locode")`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{printable(str(part))}" for part in path)
     return text.removeprefix(".")
 
 
 def printable(value: object) -> str:
-    """A short printable string for a line that people read, or nothing."""
+    """Returns the value, shortened, if it is a printable string; otherwise an empty string."""
     if not isinstance(value, str) or not value.isprintable():
         return ""
     return value if len(value) <= _LONGEST_SHOWN else value[:_LONGEST_SHOWN] + "…"

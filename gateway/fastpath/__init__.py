@@ -1,3 +1,3 @@
-"""HTTP in and out, PostgreSQL and Redis, past the libraries (README.md)."""
+"""Speaks HTTP, PostgreSQL and Redis without the usual libraries, for speed (README.md)."""
 
-READABLE, WRITABLE = 1, 2  # events of a watcher of the hub
+READABLE, WRITABLE = 1, 2  # events of gevent's watchers

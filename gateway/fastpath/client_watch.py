@@ -1,4 +1,4 @@
-"""Notices that a client has left, and counts what its system has received."""
+"""Notices that a client has left, and counts the bytes that it has received."""
 
 import fcntl
 import socket
@@ -21,27 +21,28 @@ PROBE_EVERY_LOOKS = 10
 TCP_ESTABLISHED, TCP_CLOSE, TCP_CLOSE_WAIT = 1, 7, 8
 INTERIM_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"
 COMMENT = b":\n\n"
-# All that was written to a connection, of which the client's system has acknowledged a part:
+# The bytes written to a connection; the client's system has acknowledged the first part:
 #
 #   0 ──────────────────── 700 ─────────── 1,000 bytes
 #   └─ tcpi_bytes_acked ────┘└── TIOCOUTQ ───┘
 #
-# `sent_bytes` is 1,000 and, once the connection has ended, `lost_bytes` 300. Of `struct tcp_info` (linux/tcp.h):
+# `sent_bytes` is 1,000 and, once the connection has ended, `lost_bytes` 300. `struct tcp_info` (linux/tcp.h):
 #
 #   byte 0       8 ... 103      104             112                 120               128
 #   | state, ... | 24 x u32 ... | u64 pacing    | u64 max pacing    | u64 bytes_acked | ...
-TCP_INFO_BYTES, BYTES_ACKED_AT = 256, 120  # of `struct tcp_info`, and of its 64-bit tcpi_bytes_acked (Linux 4.1)
+TCP_INFO_BYTES, BYTES_ACKED_AT = 256, 120  # size of `struct tcp_info`, offset of tcpi_bytes_acked (Linux 4.1)
 
 
 class ClientLeft(Exception):
-    """The client's connection is gone."""
+    """Is raised if the client has closed its connection."""
 
 
 @dataclass(slots=True)
 class Client:
-    """The connection that waits for an answer. A `doubtful` one has closed its sending side.
+    """Holds the connection of a client that waits for an answer.
 
-    `probed_bytes` are those of probes behind the last piece: whoever writes the next one sets them to 0.
+    `doubtful`: the client has closed its sending side. `probed_bytes`: bytes of probes since the last piece of the
+    answer; the code that writes the next piece sets it to 0.
     """
 
     connection: socket.socket | None
@@ -65,8 +66,8 @@ class Client:
 
     def raise_if_gone(self) -> None:
         state = self.tcp_state
-        # A closed side is not yet a closed connection: some clients say so that they have asked everything. A few
-        # bytes that every client skips tell: one that is gone answers with a reset. HTTP/1.0 has none to send.
+        # Some clients close their sending side after the request, and still wait for the answer. So we send a few bytes
+        # that every client skips: if it has left, its system answers with a reset. HTTP/1.0 has no such bytes.
         if state == TCP_CLOSE_WAIT and self.speaks_http_1_1:
             self.doubtful = True
             state = self.tcp_state if self.probe() else TCP_CLOSE
@@ -86,7 +87,7 @@ class Client:
 
     @property
     def lost_bytes(self) -> int:
-        # while the connection lives the kernel still delivers them
+        # While the connection is open, the kernel still delivers them.
         return max(0, self._unacknowledged_bytes - self.probed_bytes) if self.tcp_state == TCP_CLOSE else 0
 
     @property
@@ -99,9 +100,9 @@ class Client:
             return 0
 
     def probe(self) -> bool:
-        """Sends bytes that mean nothing; False where none can be sent."""
-        # What every client skips: an interim response before the head, a comment within the stream.
-        raw = getattr(self.connection, "_sock", None)  # gevent's own send would wait, which the hub must not
+        """Sends bytes without meaning; returns False if it cannot send them."""
+        # Every client skips an interim response before the head, and a comment within the stream.
+        raw = getattr(self.connection, "_sock", None)  # gevent's `send` could wait, and this runs in the hub
         if raw is None or hasattr(self.connection, "cipher"):
             return False
         if not self.answering:
@@ -117,7 +118,7 @@ class Client:
 
 
 class ClientWatch:
-    """Calls `on_gone` once when the client has left; probes only while `is_quiet()`."""
+    """Calls `on_gone` once if the client leaves. Sends probes only while `is_quiet()` returns True."""
 
     __slots__ = ("_client", "_is_quiet", "_looks", "_on_gone", "_timer", "_watcher")
 
@@ -138,7 +139,7 @@ class ClientWatch:
         self._watcher = self._timer = None
 
     def _look(self) -> None:
-        # Runs in the hub, and must not wait. The socket stays readable from now on, so a timer looks on.
+        # Runs in the hub, so it must not wait. The socket stays readable from now on, so a timer takes over.
         if self._timer is None:
             self._watcher.stop()
             self._timer = get_hub().loop.timer(LOOK_SECONDS, LOOK_SECONDS)
@@ -148,7 +149,7 @@ class ClientWatch:
             if self._is_there():
                 return
         elif state == TCP_ESTABLISHED:
-            return  # it has sent more: a pipelined request
+            return  # the client has sent a pipelined request
         self.stop()
         self._on_gone()
 
@@ -157,6 +158,6 @@ class ClientWatch:
         if self._looks % PROBE_EVERY_LOOKS != 1:
             return True
         if not self._is_quiet():
-            self._looks -= 1  # the answer itself is being written: that will tell
+            self._looks -= 1  # writing the answer will show whether the client is there
             return True
         return self._client.probe()

@@ -1,6 +1,6 @@
-"""Connections to upstreams, kept for reuse; HTTP/1.1 is parsed by httptools.
+"""Opens connections to upstreams and keeps them for reuse; httptools parses HTTP/1.1.
 
-A connection carries one request at a time, for one account; `cut`, by any greenlet, ends its wait.
+A connection carries one request at a time, for one account. Any greenlet may call `cut`, which ends a wait for it.
 """
 
 import errno
@@ -30,30 +30,30 @@ from .faults import BrokenAnswer
 
 BLOCK_BYTES = 64 * 1024
 MOST_FRAMING_BYTES = 64 * 1024  # received in a row without a byte of the body: heads, chunk sizes, trailers
-MOST_INTERIM = 16  # 100 Continue and its kind before the answer itself
-MOST_IDLE = min(1000, open_files.fifths(1))  # connections kept, of all origins together
-MOST_IDLE_OF_ORIGIN = MOST_IDLE // 2  # of all its accounts: one origin does not push out all others
-MOST_IDLE_SECONDS = 60.0  # an upstream closes sooner or later; what it closes while we write is a failed request
-# HTTP/1.1 cannot tell an answer that comes once too often, and late, from the answer to the next request: so a
-# connection serves one account, and not for long (docs/security.md#upstreams).
-MOST_USES, MOST_SECONDS = 100, 300.0  # of a connection, from its opening: what is wrong with it has an end
-TIMED_OUT = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # what some servers say before they close an idle connection
-UNASKED_SECONDS = 300.0  # for which no connection of an origin is kept that has sent what nobody had asked for
-MOST_HEADS = 1000  # kept, of routes that are used
-ONE_SEND_BYTES = 64 * 1024  # a body up to this size leaves in one piece with its head
+MOST_INTERIM = 16  # responses such as 100 Continue before the answer itself
+MOST_IDLE = min(1000, open_files.fifths(1))  # idle connections to all origins together
+MOST_IDLE_OF_ORIGIN = MOST_IDLE // 2  # for all accounts, so that one origin does not push out all others
+MOST_IDLE_SECONDS = 60.0  # upstreams close idle connections; if one does while we send, the request fails
+# In HTTP/1.1 a late, surplus answer looks like the answer to the next request. So a connection serves one account, and
+# not for long (docs/security.md#upstreams).
+MOST_USES, MOST_SECONDS = 100, 300.0  # of a connection in its life
+TIMED_OUT = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # some servers send this before they close an idle connection
+UNASKED_SECONDS = 300.0  # keep no connections of an origin this long after it sent bytes without a request
+MOST_HEADS = 1000  # in the cache of `head_of`
+ONE_SEND_BYTES = 64 * 1024  # a body up to this size is sent together with its head
 
-# The kernel's own, as they were before gevent replaced them: a send or a receive is one system call and nothing else.
-# The waiting is done by watchers of the hub.
+# The originals that gevent replaced: a send or a receive is one system call and nothing else. The hub's watchers do
+# the waiting.
 _PlainSocket: type[socket.socket] = get_original("socket", "socket")
 _poll = get_original("select", "poll")
 logger = logging.getLogger(__name__)
-# By provider: how often one of its connections had them, or was ended by it in mid-answer.
+# By provider: connections with unexpected bytes, and connections that the provider closed in the middle of an answer.
 unexpected_bytes: Counter[str] = Counter()
 broken_ends: Counter[str] = Counter()
 
 
 class Origin(NamedTuple):
-    """Scheme, host and port."""
+    """Names a server by scheme, host and port."""
 
     is_tls: bool
     host: str
@@ -61,7 +61,7 @@ class Origin(NamedTuple):
 
 
 class Answer:
-    """The answer being received; one object and parser for all of them."""
+    """Parses the answers on a connection, one after the other, with one parser."""
 
     __slots__ = (
         *("blocks", "body_bytes_at", "headers", "interim", "is_complete", "keeps_alive"),
@@ -72,7 +72,7 @@ class Answer:
         self.blocks: list[bytes] = []
         self.begin()
         self.parser = HttpResponseParser(self)
-        # What servers in the field send: a bare LF, and a last chunk that lacks its line end.
+        # Real servers send a bare LF, and a last chunk without its line end.
         self.parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_data_after_close=True)
 
     def begin(self) -> None:
@@ -86,7 +86,7 @@ class Answer:
 
     def take(self) -> bytes:
         blocks = self.blocks
-        # nearly always: nothing to join
+        # usually there is nothing to join
         if len(blocks) == 1:
             block = blocks[0]
             blocks.clear()
@@ -107,7 +107,7 @@ class Answer:
             raise BrokenAnswer("sent more than one answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self.status:  # a trailer says nothing that is wanted
+        if not self.status:  # trailers are ignored
             self.headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
 
     def on_headers_complete(self) -> None:
@@ -129,7 +129,7 @@ class Answer:
 
 
 class Connection:
-    """An open connection. Raises OSError where it breaks, BrokenAnswer for no HTTP."""
+    """Holds an open connection. Raises OSError if it breaks, and BrokenAnswer if the upstream breaks HTTP."""
 
     __slots__ = (
         *("_has_ended", "_readable", "_sock", "account", "answer", "idle_since"),
@@ -155,7 +155,7 @@ class Connection:
             self._send_all(body)
 
     def receive(self) -> None:
-        # TLS may hold bytes that it has decrypted already, of which the kernel's socket knows nothing
+        # 1. Wait for bytes. TLS may hold decrypted ones; the kernel's socket is then not readable.
         if not (self.is_tls and self._sock.pending()):
             get_hub().wait(self._readable)
         while True:
@@ -164,11 +164,12 @@ class Connection:
                 break
             except BlockingIOError:
                 get_hub().wait(self._readable)
-            except TimeoutError:  # of whoever waits
+            except TimeoutError:  # set by the caller; not an end of the connection
                 raise
             except OSError:
                 self._note_end()
                 raise
+        # 2. The upstream has closed the connection. That may be the end of the answer.
         answer = self.answer
         if not block:
             if not answer.status or answer.is_complete or not answer.ends_with_the_connection:
@@ -176,17 +177,19 @@ class Connection:
                 raise ConnectionError("the upstream closed the connection")
             answer.is_complete = True
             return
+        # 3. Parse them.
         try:
             answer.parser.feed_data(block)
         except HttpParserError as error:
-            where = "behind an answer" if answer.is_complete else "of broken HTTP"
+            where = "after an answer" if answer.is_complete else "of broken HTTP"
             _distrust(self, unexpected_bytes, f"sent bytes {where}")
             if answer.is_complete:
                 answer.keeps_alive = False
                 return
-            # what a callback of the parser raised is the context of llhttp's own error
+            # If a callback of the parser raised an error, it is the context of llhttp's own error.
             cause = error.__context__
             raise cause if isinstance(cause, BrokenAnswer) else BrokenAnswer("answered with broken HTTP") from error
+        # 4. Bound the bytes that are not part of the body.
         answer.received_bytes += len(block)
         if answer.blocks:
             answer.body_bytes_at = answer.received_bytes
@@ -196,13 +199,13 @@ class Connection:
     def cut(self) -> None:
         self._has_ended = True
         try:
-            # past TLS on purpose: its own shutdown would wait for the other side
+            # Bypasses TLS on purpose: its own shutdown would wait for the other side.
             if self.is_tls:
                 gevent.socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
             else:
                 self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
-            return  # it was gone already
+            return  # it was closed already
 
     def close(self) -> None:
         self._readable.stop()
@@ -214,15 +217,15 @@ class Connection:
         return self.answer.is_complete and self.answer.keeps_alive
 
     def is_good(self) -> bool:
-        # open, and without bytes that nobody asked for
+        # Checks that it is open, and has received no bytes without a request.
         try:
             if self.is_tls:
                 poll = _poll()
                 poll.register(self._sock.fileno(), select.POLLIN)
-                # TLS has no MSG_PEEK: only where something has come is it read
+                # TLS has no MSG_PEEK, so we read only if something has come
                 if not poll.poll(0):
                     return True
-                self._sock.settimeout(0)  # it may be a word of TLS itself, such as a ticket
+                self._sock.settimeout(0)  # it may belong to TLS itself, such as a ticket
                 unasked: bytes = self._sock.recv(len(TIMED_OUT[0]))
             else:
                 unasked = self._sock.recv(len(TIMED_OUT[0]), socket.MSG_PEEK)
@@ -233,13 +236,13 @@ class Connection:
         except OSError:
             return False
         if unasked and not unasked.startswith(TIMED_OUT):
-            _distrust(self, unexpected_bytes, "sent bytes that nobody had asked for")
+            _distrust(self, unexpected_bytes, "sent bytes without a request")
         return False
 
     def _note_end(self) -> None:
-        # Between requests, and before an answer to one that met it, an end is ordinary: keep-alive ran out.
+        # Between requests, or before the first byte of an answer, an end is ordinary: keep-alive ran out.
         if self.answer.received_bytes and not self.answer.is_complete and not self._has_ended:
-            self._has_ended = True  # whoever gives the connection up looks once more
+            self._has_ended = True  # `receive` may be called once more; count the end once
             _distrust(self, broken_ends, "broke off an answer")
 
     def _send_all(self, data: bytes) -> None:
@@ -265,15 +268,15 @@ class Connection:
             writable.close()
 
 
-# Those that wait for their next request, by origin and of each account; the one that has waited longest comes first.
+# Idle connections by origin, and by origin and account. The one that has been idle longest comes first.
 _idle: dict[Origin, OrderedDict[Connection, None]] = {}
-_idle_of: dict[tuple[Origin, int], dict[Connection, None]] = {}  # accounts as numbers: Python itself would hash UUIDs
-# When an origin was last distrusted; after bytes that nobody had asked for it is the time until which it is.
+_idle_of: dict[tuple[Origin, int], dict[Connection, None]] = {}  # accounts as numbers, because UUIDs hash slowly
+# No connection that was opened before this time is kept. After bytes without a request it lies in the future.
 _distrusted_until: dict[Origin, float] = {}
 
 
 def connection_to(origin: Origin, account: UUID, provider: str, timeout: float) -> Connection:
-    """An idle connection of the account, else a new one. Raises OSError."""
+    """Returns an idle connection of the account, or opens one within `timeout` seconds. Raises OSError."""
     while kept := _idle_of.get((origin, account.int)):
         connection = next(reversed(kept))
         _withdraw(connection)
@@ -293,13 +296,13 @@ def connection_to(origin: Origin, account: UUID, provider: str, timeout: float) 
 
 
 def keep(connection: Connection) -> None:
-    """Takes a connection back, unless it has served enough."""
+    """Keeps a connection for the next request, or closes it if it is old, much used or distrusted."""
     now = time.monotonic()
     oldest_kept = max(now - MOST_SECONDS, _distrusted_until.get(connection.origin, 0.0))
     if connection.uses >= MOST_USES or connection.opened_at <= oldest_kept:
         connection.close()
         return
-    # what comes from here on was not asked for, and is seen as a second answer
+    # anything that the upstream sends from here on counts as a second answer
     connection.answer.begin()
     connection.idle_since = now
     idle = _idle.setdefault(connection.origin, OrderedDict())
@@ -311,7 +314,7 @@ def keep(connection: Connection) -> None:
 
 
 def close_idle(seconds: float = MOST_IDLE_SECONDS) -> int:
-    """Closes idle and dead connections; returns how many."""
+    """Closes kept connections that are dead or idle for `seconds`; returns how many."""
     oldest = time.monotonic() - seconds
     closed = 0
     for idle in _idle.values():
@@ -332,7 +335,7 @@ def _withdraw(connection: Connection) -> None:
 
 
 def _distrust(connection: Connection, counts: Counter[str], deed: str) -> None:
-    # A connection that opens before that time is used once, so that one more surplus answer finds no other request.
+    # A connection that opens before that time is used once, so that a surplus answer meets no other request.
     until = time.monotonic() + (UNASKED_SECONDS if counts is unexpected_bytes else 0.0)
     _distrusted_until[connection.origin] = max(until, _distrusted_until.get(connection.origin, 0.0))
     others = [other for other in _idle.get(connection.origin, ()) if other is not connection]
@@ -352,7 +355,7 @@ def _connected(origin: Origin, timeout: float) -> Any:
         sock = gevent.socket.create_connection((origin.host, origin.port))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not origin.is_tls:
-            # The descriptor changes hands: `detach` leaves gevent's object without it.
+            # `detach` takes the descriptor away from gevent's object.
             plain = _PlainSocket(sock.family, sock.type, sock.proto, sock.detach())
             plain.setblocking(False)
             return plain
@@ -374,7 +377,10 @@ def _tls() -> ssl.SSLContext:
 
 @lru_cache(maxsize=MOST_HEADS)
 def head_of(url: str, headers: tuple[tuple[str, str], ...]) -> tuple[Origin, bytes]:
-    """The origin of a URL, and the head of a POST to it."""
+    """Returns the origin of a URL, and the head of a POST to it up to the value of Content-Length.
+
+    Raises ValueError if a header contains a line end.
+    """
     parts = urlsplit(url)
     is_tls = parts.scheme == "https"
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -1,8 +1,8 @@
-"""Faults of an upstream that end a request."""
+"""Defines the faults of an upstream that end a request."""
 
 
 class UpstreamFault(Exception):
-    """A fault, with a `message` without secrets; if `is_lasting` it would come again."""
+    """Holds a `message` without secrets; `is_lasting` if another attempt would fail too."""
 
     is_lasting = False
 
@@ -12,19 +12,19 @@ class UpstreamFault(Exception):
 
 
 class BrokenAnswer(UpstreamFault):
-    """No HTTP, or too much of it."""
+    """The answer breaks HTTP, or its headers do not end."""
 
 
 class Unreachable(UpstreamFault):
-    """No connection that lasted until an answer."""
+    """No connection could be opened, or it broke before the end of the answer."""
 
 
 class AnswerTooLarge(UpstreamFault):
-    """An answer above GATEWAY_MAX_UPSTREAM_BYTES."""
+    """The answer is larger than GATEWAY_MAX_UPSTREAM_BYTES."""
 
 
 class DeadlineExpired(UpstreamFault):
-    """A budget, named `budget`, ran out."""
+    """The time budget with this name ran out after so many seconds."""
 
     def __init__(self, budget: str, seconds: float) -> None:
         super().__init__(f"exceeded the {budget} budget of {seconds:g} s")

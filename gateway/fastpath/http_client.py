@@ -1,4 +1,4 @@
-"""One request to an upstream and its answer, which anything may end at any moment."""
+"""Sends a request to an upstream and reads the answer. Any greenlet may end the call at any moment."""
 
 import ssl
 import time
@@ -20,23 +20,23 @@ from .connections import Connection
 from .faults import AnswerTooLarge, DeadlineExpired, Unreachable, UpstreamFault
 
 SWEEP_SECONDS = 0.1
-WATCH_AFTER_SECONDS = 0.3  # a call that is open for so long has its client watched
+WATCH_AFTER_SECONDS = 0.3  # the client is watched once the call has lasted this long
 DRAIN_SECONDS = 0.1
 CLOSE_IDLE_EVERY_SWEEPS = 100
 FIRST_BYTE, STREAM_IDLE, OVERALL, AFTER_FINISH = "first-byte", "stream-idle", "overall", "after-finish"
 MOST_ERROR_BYTES = 1024 * 1024  # some servers repeat the request in their error, an agent's conversation included
-PEEKED_BYTES = 8  # enough to know a stream from JSON
-AFTER_FINISH_SECONDS = 2.0  # given to late usage once every choice has finished
-# Given to it if the client leaves before that. With the time until its leaving is noticed, less than a second
-# (docs/api.md#endings).
+PEEKED_BYTES = 8  # enough to tell a stream from JSON
+AFTER_FINISH_SECONDS = 2.0  # how long to wait for late usage once every choice has finished
+# How long to wait for usage if the client leaves before every choice has finished. Together with the time until we
+# notice that, it is less than a second (docs/api.md#endings).
 AFTER_CLIENT_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
-    """A request as it goes out, without cookies, proxies and redirects.
+    """Holds a request to an upstream. It is sent without cookies, proxies or redirects.
 
-    `headers` carry the credential; fields in `adjusted` differ from the client's.
+    `headers` include the credential. `adjusted` names the fields that differ from the client's request.
     """
 
     url: str
@@ -47,7 +47,7 @@ class UpstreamRequest:
 
 @dataclass(slots=True)
 class UpstreamAttempt:
-    """One call, for observers. Moments are monotonic; 0 has not come."""
+    """Describes one call for metrics and traces. Times are on the monotonic clock; 0 means not yet."""
 
     provider: str = ""
     route: str = ""
@@ -62,11 +62,11 @@ class UpstreamAttempt:
 
 
 class WorkerStopped(Exception):
-    """The graceful stop has waited enough."""
+    """Ends a call that was still open when the worker's graceful stop ran out of time."""
 
 
 class Deadlines:
-    """The budgets of a call: `phase_ends` moves with the answer."""
+    """Holds the time budgets of a call: one for the whole call, and one for its present phase."""
 
     __slots__ = ("_idle_seconds", "_overall_seconds", "_phase_seconds", "overall_ends", "phase", "phase_ends")
 
@@ -83,7 +83,7 @@ class Deadlines:
             self.phase_ends = time.monotonic() + self._idle_seconds
 
     def finished(self, has_finished: bool = True) -> None:
-        """Waits no longer than for a usage, or as before where an answer that had a finish goes on."""
+        """Waits only for late usage from here on; with False, goes back to waiting for more of the stream."""
         self.phase, self._phase_seconds = (
             (AFTER_FINISH, AFTER_FINISH_SECONDS) if has_finished else (STREAM_IDLE, self._idle_seconds)
         )
@@ -93,7 +93,7 @@ class Deadlines:
         self.phase, self._phase_seconds, self.phase_ends = OVERALL, self._overall_seconds, self.overall_ends
 
     def client_left(self) -> None:
-        """Waits no longer than for a usage, whatever else the upstream sends."""
+        """Waits only for usage from here on, whatever else the upstream sends."""
         seconds = AFTER_FINISH_SECONDS if self.is_after_finish else AFTER_CLIENT_SECONDS
         self.overall_ends = min(self.overall_ends, time.monotonic() + seconds)
 
@@ -112,9 +112,9 @@ class Deadlines:
 
 
 class UpstreamCall:
-    """One request and its answer; its client is watched after a while.
+    """Sends one request and reads its answer, and watches the client if that takes a while.
 
-    `open` and `read` raise an UpstreamFault, or what `abort` was given.
+    `open` and `read` raise an UpstreamFault, or the exception that was given to `abort`.
     """
 
     def __init__(self, request: UpstreamRequest, deadlines: Deadlines, client: Client, account: UUID) -> None:
@@ -123,20 +123,20 @@ class UpstreamCall:
         self.status = 0
         self.content_type = ""
         self.headers: dict[str, str] = {}
-        self.is_waiting = False  # for the upstream: whoever reads is not writing to the client
+        self.is_waiting = False  # for the upstream, so nothing is being written to the client
         self.watch: ClientWatch | None = None
-        # What a stream does once, in the hub, when the watched client has left; without it the call is cut.
+        # Called once, in the hub, when the client has left. If it is None, the call is aborted instead.
         self.on_client_left: Callable[[], None] | None = None
         self._request: UpstreamRequest | None = request
         self._connection: Connection | None = None
         self.attempt = UpstreamAttempt()
-        self.trace_headers = b""  # lines, each with its end
+        self.trace_headers = b""  # each line with its line end
         self._most_bytes: int = settings.GATEWAY_MAX_UPSTREAM_BYTES
         self._abort_with: Exception | None = None
         self._is_alone = False
 
     def open(self) -> None:
-        # let go of: a body may be large, and the answer is long under way
+        # 1. Take the request. Drops the reference, because the body may be large and the answer may take long.
         request, self._request = self._request, None
         if request is None:
             raise RuntimeError("opened twice")
@@ -145,6 +145,7 @@ class UpstreamCall:
         if self.client.doubtful:
             self.watch_client()
         try:
+            # 2. Connect.
             origin, head = connections.head_of(request.url, tuple(request.headers.items()))
             self.attempt.host, self.attempt.port = origin.host, origin.port
             connection = connections.connection_to(
@@ -154,9 +155,10 @@ class UpstreamCall:
             self.attempt.connected_at = time.monotonic()
             if self._abort_with is not None:
                 raise self._abort_with
+            # 3. Send it, and receive until the head of the answer is complete.
             head = b"%b%d\r\n%b\r\n" % (head, self.sent_bytes, self.trace_headers)
             connection.send(head, request.body)
-            del request  # which may be large, and the answer far
+            del request  # for the same reason
             answer = connection.answer
             while not answer.status:
                 connection.receive()
@@ -165,13 +167,14 @@ class UpstreamCall:
             raise
         finally:
             self.is_waiting = False
+        # 4. Keep what the head says.
         self.attempt.head_at = time.monotonic()
         self.status, self.headers = answer.status, answer.headers
         self.attempt.status = answer.status
         self.content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def read(self) -> bytes:
-        """The next bytes as soon as there are any; empty at the end."""
+        """Waits for the next bytes and returns them; empty at the end."""
         connection = self._connection
         if connection is None:
             raise RuntimeError("read before open")
@@ -194,12 +197,12 @@ class UpstreamCall:
         return block
 
     def peek(self) -> bytes:
-        """The first bytes, which are read again."""
+        """Returns the first bytes, and puts them back to be read again."""
         body = b""
         while len(body) < PEEKED_BYTES and (block := self.read()):
             body += block
         if body and self._connection is not None:
-            # as if it had come again
+            # as if they had just arrived
             self._connection.answer.blocks.insert(0, body)
         return body
 
@@ -216,24 +219,24 @@ class UpstreamCall:
         return body[:MOST_ERROR_BYTES]
 
     def serve_alone(self, answered: str) -> None:
-        """Lets the connection of an answer of the wrong kind serve no other request.
+        """Closes the connection after this answer, which is of the wrong kind.
 
-        Raises UpstreamFault with what it `answered` if it has served another before: this may be an answer that nobody
-        asked for, and the right one still to come.
+        Raises UpstreamFault with the message `answered` if the connection has served another request before: this may
+        be a surplus answer to that one, and the right answer may still come.
         """
         if self._connection is None or self._connection.uses > 1:
             raise UpstreamFault(answered)
         self._is_alone = True
 
     def abort(self, reason: Exception) -> None:
-        """Cuts the connection; its reader gets `reason`."""
+        """Cuts the connection; the greenlet that reads from it raises `reason`."""
         if self._abort_with is None:
             self._abort_with = reason
             if self._connection is not None:
                 self._connection.cut()
 
     def close(self) -> None:
-        """Keeps a connection whose answer was read, and cuts any other."""
+        """Keeps the connection if its answer was read to the end, and cuts it otherwise."""
         self.stop_watching()
         connection, self._connection = self._connection, None
         if connection is None:
@@ -257,12 +260,12 @@ class UpstreamCall:
     def stop_watching(self) -> None:
         self.attempt.ended_at = self.attempt.ended_at or time.monotonic()
         _in_flight.discard(self)
-        self.on_client_left = None  # the stream, which holds this call
+        self.on_client_left = None  # breaks a cycle: the stream holds this call
         if self.watch is not None:
             self.watch.stop()
 
     def _raise_fault(self, error: Exception) -> None:
-        # returns where it is a fault already
+        # Returns if the error is an UpstreamFault already; the caller raises it again.
         if self._abort_with is not None:
             raise self._abort_with from error
         match error:
@@ -277,13 +280,13 @@ class UpstreamCall:
 
 
 def stop_all() -> None:
-    """Ends every call with WorkerStopped."""
+    """Aborts every open call with WorkerStopped."""
     for call in list(_in_flight):
         call.abort(WorkerStopped())
 
 
 def open_calls() -> dict[str, float]:
-    """The calls under way, for metrics."""
+    """Returns the number of open calls, for metrics."""
     return {"": len(_in_flight)}
 
 
@@ -304,7 +307,7 @@ _sweeper: "gevent.Greenlet[[], None] | None" = None
 
 
 def _take_in(call: UpstreamCall) -> None:
-    global _sweeper  # noqa: PLW0603  # one a worker, begun by its first call
+    global _sweeper  # noqa: PLW0603  # one for each worker, started by its first call
     _in_flight.add(call)
     _some_in_flight.set()
     if _sweeper is None or _sweeper.dead:
@@ -313,7 +316,7 @@ def _take_in(call: UpstreamCall) -> None:
 
 def _sweep() -> None:
     sweeps = 0
-    # One greenlet for all calls: a timer for each read would be set and stopped for every chunk of a stream.
+    # One greenlet serves all calls: a timer for each read would start and stop with every chunk of a stream.
     while True:
         if not _in_flight:
             _some_in_flight.clear()
@@ -322,7 +325,7 @@ def _sweep() -> None:
         now = time.monotonic()
         for call in list(_in_flight):
             deadlines = call.deadlines
-            # What is late while the client is being written to may have come already: the next read decides.
+            # While we write to the client, the next bytes may have arrived: the next read decides.
             if deadlines.overall_ends <= now or (call.is_waiting and deadlines.phase_ends <= now):
                 call.abort(deadlines.expired())
             elif call.watch is None and now - call.attempt.began_at >= WATCH_AFTER_SECONDS:

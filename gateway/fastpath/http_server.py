@@ -1,4 +1,4 @@
-"""HTTP with clients, past gunicorn's parser and writer (README.md)."""
+"""Reads and writes HTTP with clients, in place of gunicorn's parser and writer (README.md)."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ from ..server.bounded_request import (
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-# Narrower than RFC 9112, and than gunicorn's bounds on a head.
+# Stricter than RFC 9112 and than gunicorn. Other heads go to gunicorn's parser.
 FIELD = r"[A-Za-z0-9-]+: [!-~](?:[ -~]*[!-~])?\r\n"
 HEAD = re.compile(rf"POST (/[A-Za-z0-9./_-]{{0,200}}) HTTP/1\.1\r\n((?:{FIELD}){{1,60}})\r\n".encode())
 LONGEST_HEAD = 8000
@@ -27,15 +27,15 @@ UNUSUAL = frozenset({"EXPECT", "TRANSFER-ENCODING"})  # these need an answer, or
 
 
 class Request(BoundedRequest):
-    """gunicorn's request, of which an ordinary head is read by one expression."""
+    """Replaces gunicorn's request. Reads an ordinary head with one regular expression."""
 
     def __init__(self, cfg: Any, unreader: Any, peer_addr: Any, req_number: int = 1) -> None:
         data = begin(unreader, HEAD_SECONDS if req_number == 1 else cfg.keepalive)
-        # All that gunicorn's `__init__` sets, `parse` and `set_body_reader` included, is set here or below.
+        # This method and `_accepts` set every attribute that gunicorn's `__init__`, `parse` and `set_body_reader` set.
         self.cfg, self.peer_addr, self.version = cfg, peer_addr, (1, 1)
         head = HEAD.match(data)
         if head is not None and self._accepts(head):
-            # the body's beginning, which came with the head
+            # the beginning of the body came with the head
             unreader.unread(data[head.end() :])
             self.unreader, self.remote_addr, self.req_number = unreader, peer_addr, req_number
             self.trailers: list[tuple[str, str]] = []
@@ -53,7 +53,7 @@ class Request(BoundedRequest):
         length = fields.get("CONTENT-LENGTH", "")
         if not (
             head.end() <= LONGEST_HEAD
-            and len(fields) == len(lines)  # none came twice
+            and len(fields) == len(lines)  # no field came twice
             and "HOST" in fields
             and fields.keys().isdisjoint(UNUSUAL)
             and length.isdigit()
@@ -69,7 +69,7 @@ class Request(BoundedRequest):
         return True
 
     def _read_scheme(self) -> None:
-        # gunicorn's own loop, for heads that say something of the scheme: two that disagree raise InvalidSchemeHeaders
+        # gunicorn's loop over headers that name the scheme; raises InvalidSchemeHeaders if two of them disagree.
         trusted, forwarder = self._peer_trusted_for_forwarded()
         state, seen = [False], set[str]()
         for name, value in self.headers:
@@ -77,7 +77,7 @@ class Request(BoundedRequest):
 
 
 class Response(UpgradingResponse):
-    """gunicorn's response, in one system call a block."""
+    """Replaces gunicorn's response. Sends each block with one system call."""
 
     headers_sent: bool
     _head = b""
@@ -91,11 +91,11 @@ class Response(UpgradingResponse):
     def can_sendfile(self) -> bool:
         return False  # gunicorn would send a file ahead of the head that is kept here
 
-    # gunicorn's one place for framing, made to be overridden
+    # gunicorn calls this for each block, and allows overriding it
     def _emit_body(self, data: bytes) -> None:
-        # On a connection that has been used, a system delays the acknowledgement of a single segment (by 40 ms on
-        # Linux), but acknowledges a second one as soon as it has been read. So the head of a stream goes out alone:
-        # a client that reads the first piece and resets has acknowledged it before (docs/security.md).
+        # On a used connection the client's system delays the acknowledgement of a single segment (by 40 ms on Linux),
+        # but acknowledges a second one as soon as it is read. So the head of a stream is sent alone: a client that
+        # reads the first piece and then resets has acknowledged that piece (docs/security.md).
         if self._head and self.chunked and self.req.req_number > 1:
             self._send(b"")
         framed = b"%X\r\n%b\r\n" % (len(data), data) if self.chunked else data
@@ -107,14 +107,14 @@ class Response(UpgradingResponse):
 
     def _send(self, data: bytes) -> None:
         data, self._head = self._head + data, b""
-        # gevent's `sendall` asks the kernel for the size of its buffer first: a second system call for each chunk.
+        # gevent's `sendall` first asks the kernel for the size of its buffer: a second system call for each chunk.
         sent = self.sock.send(data) if data else 0
         if sent < len(data):
             self.sock.sendall(memoryview(data)[sent:])
 
 
 class Application:
-    """Hands ordinary POSTs to their path's application, and the rest to Django's."""
+    """Passes an ordinary POST to the application of its path, and any other request to Django."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Prepared statements on a worker's own connections, by psycopg's libpq; all values are bytes."""
+"""Runs prepared statements on a worker's own connections with psycopg's libpq. All values are bytes."""
 
 import socket
 import time
@@ -20,8 +20,8 @@ from ..server import db as stores
 from ..stores.postgresql.base import NOT_THE_PRIMARY
 from . import READABLE, WRITABLE
 
-EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # what a binary timestamp counts microseconds from
-# Above the statement timeout of that database (5 s): beyond it the connection has gone silent.
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # a binary timestamp counts microseconds from here
+# Longer than the statement timeout of that database (5 s): after it the connection must be dead.
 SETTLEMENT_SECONDS = 7.0
 LOOK_SECONDS = 1.0
 GOOD = frozenset({ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK})
@@ -29,14 +29,14 @@ Parameters = Sequence[bytes | None]
 
 
 class Statement(NamedTuple):
-    """SQL with `$1` placeholders; results are binary."""
+    """Holds SQL with `$1` placeholders, and the name under which it is prepared. Results are binary."""
 
     name: bytes
     sql: bytes
 
 
 class Session:
-    """One connection and the statements prepared on it. Raises OperationalError where it is lost."""
+    """Holds one connection and the statements prepared on it. Raises OperationalError if the connection is lost."""
 
     __slots__ = ("_connection", "_is_refused", "_pgconn", "_prepared", "_readable", "busy_since")
 
@@ -44,12 +44,12 @@ class Session:
         with connections[database].wrap_database_errors:
             connection = psycopg.Connection.connect(**connections[database].get_connection_params(), autocommit=True)
         self._connection, self._pgconn = connection, connection.pgconn
-        # libpq then returns where it would block, and the hub waits in its place
+        # libpq then returns instead of blocking, and the hub waits
         self._pgconn.nonblocking = 1
         self._readable = get_hub().loop.io(self._pgconn.socket, READABLE)
         self._prepared: set[bytes] = set()
         self._is_refused = False
-        self.busy_since = 0.0  # monotonic clock; 0 while nothing is under way
+        self.busy_since = 0.0  # monotonic clock; 0 while it is idle
 
     def execute(self, statement: Statement, parameters: Parameters) -> Any:
         self.busy_since = time.monotonic()
@@ -62,32 +62,33 @@ class Session:
                 continue
         except psycopg.Error as error:
             raise db.OperationalError(str(error)) from error
-        # not reached where something was raised: a session in the middle of a statement `is_lost`
+        # Not reached after an error: a session in the middle of a statement `is_lost`.
         self.busy_since = 0.0
         return self._good(result)
 
     def execute_all(self, work: Sequence[tuple[Statement, Parameters]], then: Statement | None = None) -> list[Any]:
-        """All or none in one round trip, and `then` behind their commit."""
+        """Runs the statements in one transaction and one round trip, and `then` after its commit."""
         self.busy_since = time.monotonic()
-        behind = [] if then is None else [then]
+        after_commit = [] if then is None else [then]
         try:
-            for statement in (*(statement for statement, _ in work), *behind):
+            for statement in (*(statement for statement, _ in work), *after_commit):
                 if statement.name not in self._prepared:
                     self._prepare(statement)
-            # one write for all of them and one wait for their results; `sync` ends the implicit transaction
+            # 1. Send everything. `sync` ends the implicit transaction.
             self._pgconn.enter_pipeline_mode()
             for statement, parameters in work:
                 self._send(statement, parameters)
             self._pgconn.pipeline_sync()
-            for statement in behind:
+            for statement in after_commit:
                 self._send(statement, ())
                 self._pgconn.pipeline_sync()
+            # 2. Read the results in the same order.
             results = []
-            for number in range(len(work) + len(behind)):
+            for number in range(len(work) + len(after_commit)):
                 if number == len(work):
                     self._result()  # the first sync's
                 results.append(self._result())
-                self._result()  # the None behind each
+                self._result()  # the None after each
             self._result()  # the last sync's
             self._pgconn.exit_pipeline_mode()
         except psycopg.Error as error:
@@ -101,11 +102,11 @@ class Session:
 
     def cut(self) -> None:
         try:
-            # a copy of the descriptor, since libpq closes its own
+            # A copy of the descriptor, because libpq closes its own.
             with socket.socket(fileno=socket.dup(self._pgconn.socket)) as sock:
                 sock.shutdown(socket.SHUT_RDWR)
         except (OSError, psycopg.Error):
-            return  # it was gone already
+            return  # it was closed already
 
     def close(self) -> None:
         self._readable.stop()
@@ -123,7 +124,7 @@ class Session:
         self._prepared.add(statement.name)
 
     def _send(self, statement: Statement, parameters: Parameters) -> None:
-        # A pooler may send the next statement elsewhere: each goes with its text.
+        # A pooler may use another connection for the next statement, so nothing is prepared.
         if settings.DATABASE_TRANSACTION_POOLING:
             self._pgconn.send_query_params(statement.sql, parameters, result_format=Format.BINARY)
         else:
@@ -149,13 +150,13 @@ class Session:
         if error.sqlstate in NOT_THE_PRIMARY:
             self._is_refused = True
             raise db.OperationalError(str(error)) from error
-        # psycopg's errors have the names of Django's, by the DB-API
+        # By the DB-API, psycopg's errors have the same names as Django's.
         kind = next((each for each in type(error).__mro__ if hasattr(db, each.__name__)), None)
         raise (db.DatabaseError if kind is None else getattr(db, kind.__name__))(str(error)) from error
 
 
 class _Places(BoundedSemaphore):  # type: ignore[misc]  # gevent ships no types
-    # counts who had to wait, and for how long
+    # counts waits and their seconds
     def __init__(self, size: int) -> None:
         super().__init__(size)
         self.waits, self.wait_seconds = 0, 0.0
@@ -169,7 +170,7 @@ class _Places(BoundedSemaphore):  # type: ignore[misc]  # gevent ships no types
 
 
 class Sessions:
-    """The sessions of one database, each used by one greenlet at a time."""
+    """Lends a database's sessions, each to one greenlet at a time. Cuts one that is busy for `patience` seconds."""
 
     def __init__(self, database: str, *, size: int, patience: float) -> None:
         self._database, self._patience = database, patience
@@ -187,7 +188,7 @@ class Sessions:
                 self._give_back(session)
 
     def read(self, statement: Statement, parameters: Parameters) -> list[Any] | None:
-        """The first row; sent again where its connection had died."""
+        """Returns the first row, or None. If the connection is lost, tries once more."""
         try:
             result = self.execute(statement, parameters)
         except db.OperationalError:
@@ -215,7 +216,7 @@ class Sessions:
         return session
 
     def _give_back(self, session: Session) -> None:
-        # What ends one session mostly ends them all: a lost one takes the idle ones with it.
+        # If one session is lost, the others usually are too: close the idle ones.
         if not session.is_lost:
             self._idle.append(session)
             return
@@ -240,36 +241,36 @@ _opened: dict[str, Sessions] = {}
 
 
 def open_sessions() -> None:
-    """Opens a worker's; other processes use Django's connections."""
+    """Opens this worker's sessions. Commands use Django's connections."""
     if settings.GATEWAY_FASTPATH and connections["default"].vendor == "postgresql" and not _opened:
         _opened["default"] = Sessions("default", size=8, patience=stores.BRIEF_SECONDS)
         _opened["settlement"] = Sessions("settlement", size=4, patience=SETTLEMENT_SECONDS)
-        # who waits for a semaphore is one of its links
+        # each greenlet that waits for a semaphore is one of its links
         stores.waiting = _opened["default"].places.linkcount
 
 
 def close_sessions() -> None:
-    """Closes them at its end."""
+    """Closes the sessions when the worker exits."""
     stores.waiting = stores.in_the_pool
     while _opened:
         _opened.popitem()[1].close()
 
 
 def sessions_of(database: str) -> Sessions | None:
-    """The worker's sessions on a database, if any."""
+    """Returns the worker's sessions on a database, or None if it uses Django's connections."""
     return _opened.get(database)
 
 
 def waits() -> dict[str, tuple[int, float]]:
-    """Waits for a session, and their seconds, by database."""
+    """Returns by database how often a greenlet waited for a session, and for how many seconds in total."""
     return {f"sessions {database}": (each.places.waits, each.places.wait_seconds) for database, each in _opened.items()}
 
 
 def integer(value: bytes) -> int:
-    """A binary int2, int4 or int8."""
+    """Reads a binary int2, int4 or int8."""
     return int.from_bytes(value, "big", signed=True)
 
 
 def moment(value: bytes) -> datetime:
-    """A binary timestamptz."""
+    """Reads a binary timestamptz."""
     return EPOCH + timedelta(microseconds=integer(value))

@@ -1,4 +1,4 @@
-"""The workers' Redis, over one connection each; while it is away, a worker counts alone."""
+"""Connects each worker to the shared Redis, by one connection. While Redis is away, each worker counts alone."""
 
 import hashlib
 import logging
@@ -17,28 +17,28 @@ from . import READABLE, WRITABLE
 
 logger = logging.getLogger(__name__)
 
-WAIT_SECONDS = 3.0  # for a connection or a reply: a busy worker may take a second itself
-LOOK_SECONDS = 0.5  # how often the hub looks whether a reply is overdue
-AWAY_SECONDS = 10.0  # from a failure to the next try
+WAIT_SECONDS = 3.0  # for a connection or a reply; a busy worker may itself take a second
+LOOK_SECONDS = 0.5  # how often the hub checks whether a reply is overdue
+AWAY_SECONDS = 10.0  # from a failure to the next attempt
 BLOCK_BYTES = 64 * 1024
 NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-# What Redis refuses when it is full, read-only or closed to scripts, it refuses here already.
+# A Redis that is full, read-only or does not allow scripts fails here already.
 PROBE = "return redis.call('SET', KEYS[1], '', 'PX', 1)"
 
 
 class Script:
-    """A Lua script whose answer is one line."""
+    """Holds a Lua script whose answer is one line."""
 
     __slots__ = ("digest", "keys", "source")
 
     def __init__(self, source: str, *, keys: int = 1) -> None:
         self.source = source.encode()
-        self.digest = hashlib.sha1(self.source).hexdigest().encode()  # noqa: S324  # Redis names scripts so
+        self.digest = hashlib.sha1(self.source).hexdigest().encode()  # noqa: S324  # Redis identifies scripts by it
         self.keys = b"%d" % keys
 
 
 class Reply:
-    """One command's reply. `otherwise` is called where none will come."""
+    """Waits for the reply to one command. `otherwise` is called if none will come."""
 
     __slots__ = ("_is_here", "_line", "_otherwise", "_waiter", "sent_after")
 
@@ -47,10 +47,10 @@ class Reply:
         self._line: bytes | None = None
         self._is_here = False
         self._waiter: greenlet | None = None
-        self.sent_after = 0  # the number of looks of its connection
+        self.sent_after = 0  # the connection's number of checks when it was sent
 
     def wait(self) -> bytes | None:
-        """The line, or None after WAIT_SECONDS."""
+        """Returns the line, or None if the connection fails or no reply comes within WAIT_SECONDS."""
         while not self._is_here:
             self._waiter = getcurrent()
             try:
@@ -60,7 +60,7 @@ class Reply:
         return self._line
 
     def resolve(self, line: bytes | None) -> None:
-        # in the hub, once; control returns here when the woken greenlet blocks again
+        # Called once, in the hub. Control returns here when the woken greenlet blocks again.
         self._line, self._is_here = line, True
         if line is None and self._otherwise is not None:
             self._otherwise()
@@ -69,20 +69,20 @@ class Reply:
 
 
 class Connection:
-    """An open connection and its awaited replies.
+    """Holds an open connection and the replies that it awaits.
 
-    The hub calls `on_lost` once; without a reason a new connection may do at once.
+    `on_lost` is called once, in the hub. If the reason is None, a new connection may be tried at once.
     """
 
     def __init__(self, url: str, on_lost: Callable[[str | None], None]) -> None:
-        # redis-py is a sixth of a worker's start: loaded where there is a Redis
+        # Importing redis-py takes a sixth of a worker's start, so only workers with a Redis do it.
         from redis import ConnectionPool
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
         opened: Any = ConnectionPool.from_url(
             url,
-            protocol=2,  # with 3 a server may push lines that nobody asked for
+            protocol=2,  # with 3 a server may push lines without a command
             socket_timeout=WAIT_SECONDS,
             socket_connect_timeout=WAIT_SECONDS,
             socket_keepalive=True,
@@ -113,12 +113,12 @@ class Connection:
     def send(self, script: Script, words: tuple[bytes, ...], reply: Reply) -> None:
         if script in self._loaded:
             command = (b"EVALSHA", script.digest, script.keys, *words)
-        else:  # which loads it
+        else:  # EVAL also loads the script
             self._loaded.add(script)
             command = (b"EVAL", script.source, script.keys, *words)
         self._outgoing += b"*%d\r\n" % len(command)
         self._outgoing += b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in command])
-        # written once this turn of the loop is over, with what its other greenlets send
+        # Written at the end of this turn of the loop, together with the commands of other greenlets.
         if not self._is_writing:
             self._is_writing = True
             self._loop.run_callback(self._write)
@@ -126,7 +126,7 @@ class Connection:
         self._awaited.append(reply)
 
     def close(self) -> None:
-        # only in the hub
+        # must run in the hub
         self._outgoing.clear()
         for watcher in (self._readable, self._writable, self._timer):
             watcher.stop()
@@ -168,7 +168,7 @@ class Connection:
         if not data:
             self._fail(None)
             return
-        # Each script answers one line, so the protocol needs no parser; bulk replies would.
+        # Each script answers with one line, so no parser is needed.
         *lines, self._partial = (self._partial + data).split(b"\r\n")
         for line in lines:
             if line.startswith(b"-"):
@@ -179,7 +179,7 @@ class Connection:
             self._awaited.popleft().resolve(line)
 
     def _look(self) -> None:
-        # Looks are counted, not seconds: a busy worker has not looked, and its replies wait in the socket.
+        # Counts checks, not seconds: while a worker is busy it does not check, and replies wait in the socket.
         self._looks += 1
         self._read()
         if self._awaited and self._looks - self._awaited[0].sent_after >= WAIT_SECONDS / LOOK_SECONDS:
@@ -187,7 +187,7 @@ class Connection:
 
 
 class SharedStore:
-    """The Redis of CACHE_URL; while it is away a reply is None at once."""
+    """Sends scripts to the Redis of CACHE_URL. While it is away, each reply is None at once."""
 
     def __init__(self) -> None:
         self._url: str | None = None
@@ -204,7 +204,7 @@ class SharedStore:
         if self._trying is not None:
             self._trying.kill()
         if self._connection is not None:
-            # in the hub, behind the write that may be due
+            # in the hub, after a write that may be due
             get_hub().loop.run_callback(self._connection.close)
             self._connection = None
             gevent.sleep(0)
@@ -214,7 +214,7 @@ class SharedStore:
         return self._connection is None
 
     def send(self, script: Script, *words: bytes, otherwise: Callable[[], object] | None = None) -> Reply:
-        """Runs the script without waiting."""
+        """Sends the script, and returns at once a reply to wait for."""
         reply = Reply(otherwise)
         if self._connection is None:
             reply.resolve(None)
@@ -228,7 +228,7 @@ class SharedStore:
         try:
             self._connection = Connection(self._url or "", self._lose)
         except (RedisError, OSError) as error:
-            self._outage.failed(type(error).__name__)  # its words quote addresses
+            self._outage.failed(type(error).__name__)  # its message would show addresses
             return False
         self._outage.worked()
         return True

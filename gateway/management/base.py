@@ -1,4 +1,4 @@
-"""The base of operators' commands: a failure is one line and an exit status."""
+"""Holds the base of operators' commands, which report a failure in one line with an exit status."""
 
 import logging
 import signal
@@ -13,16 +13,16 @@ from django.db import Error, connections, transaction
 
 from .output import OutputFailed
 
-EXIT_USAGE = 2  # argparse's own status for options that it refuses
-EXIT_CLOSED_PIPE = 128 + signal.SIGPIPE  # a shell's status of a program that SIGPIPE has ended
+EXIT_USAGE = 2  # argparse's status for bad options
+EXIT_CLOSED_PIPE = 128 + signal.SIGPIPE  # a shell's status for a program that SIGPIPE has ended
 SQLITE_PATIENCE_SECONDS = 10.0
 UNDEFINED_TABLE_OR_COLUMN = frozenset({"42P01", "42703"})  # SQLSTATE
 
 
 class OperatorCommand(BaseCommand):
-    """A command whose refusals are CommandErrors."""
+    """Is the base of our commands. Turns bad arguments, database errors and failed output into a CommandError."""
 
-    only_reads: ClassVar = False  # True: it ends quietly if its reader, such as `head`, wants no more
+    only_reads: ClassVar = False  # True: ends quietly if the reader of its output, such as `head`, stops reading
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
@@ -32,11 +32,11 @@ class OperatorCommand(BaseCommand):
     def run_from_argv(self, argv: list[str]) -> None:
         connect_as_a_command()
         try:
-            # Python keeps bytes that are not UTF-8 as lone surrogates.
+            # Python represents bytes that are not UTF-8 by lone surrogates.
             if any("\ud800" <= character <= "\udfff" for argument in argv for character in argument):
                 raise CommandError("An argument is not valid UTF-8.")
             super().run_from_argv(argv)
-        except CommandError as error:  # Django has told of those that come from `handle`
+        except CommandError as error:  # Django has already printed errors raised in `handle`
             if "--traceback" in argv:
                 raise
             self.stderr.write(f"CommandError: {str(error).removeprefix('Error: ')} (see --help)")
@@ -56,7 +56,7 @@ class OperatorCommand(BaseCommand):
 
     @contextmanager
     def committed_once_printed(self) -> Iterator[None]:
-        """A transaction that is committed once what it prints has been written, and is rolled back otherwise."""
+        """Opens a transaction, which is rolled back with a CommandError if the output cannot be written."""
         try:
             with transaction.atomic():
                 yield
@@ -66,7 +66,7 @@ class OperatorCommand(BaseCommand):
 
 
 def explain(error: Error) -> str:
-    """A database error as one line, with advice."""
+    """Returns a database error as one line, with advice."""
     words = " ".join(str(error).split())
     sqlstate = getattr(error.__cause__, "sqlstate", None)
     if sqlstate in UNDEFINED_TABLE_OR_COLUMN or words.startswith(("no such table", "no such column")):
@@ -75,7 +75,7 @@ def explain(error: Error) -> str:
 
 
 def connect_as_a_command() -> None:
-    """Gives this process connections of its own, without a pool, that wait longer than a worker's."""
+    """Lets this process connect without a pool and without a statement timeout."""
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     for connection in connections.all():
         options = dict(connection.settings_dict["OPTIONS"])

@@ -1,4 +1,4 @@
-"""Django's command line on the gateway's settings."""
+"""Runs Django's command line with the gateway's settings."""
 
 import os
 import sys
@@ -27,12 +27,12 @@ def _prepare_streams() -> None:
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  # for the rest of the process
     if sys.stdout is not None:
         sys.stdout = standard_output(sys.stdout)
-    elif sys.argv[1:2] != ["serve"]:  # which prints nothing
+    elif sys.argv[1:2] != ["serve"]:  # `serve` prints nothing
         sys.exit("CommandError: Standard output is closed. Nothing was changed.")
 
 
 def _run() -> None:
-    if sys.argv[1:] in (["version"], ["--version"]):  # Django would print its own
+    if sys.argv[1:] in (["version"], ["--version"]):  # Django would print its own version
         sys.stdout.write(f"{version()}\n")
         sys.stdout.flush()
         return
@@ -41,5 +41,5 @@ def _run() -> None:
     try:
         execute_from_command_line(sys.argv)
         sys.stdout.flush()
-    except ImproperlyConfigured as error:  # the settings say what is wrong; a traceback would hide it
+    except ImproperlyConfigured as error:  # the message says what is wrong; a traceback would hide it
         sys.exit(f"ImproperlyConfigured: {error}")

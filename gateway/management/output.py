@@ -1,4 +1,4 @@
-"""Standard output of commands: in UTF-8 whatever the locale, and with failures that are one clear line."""
+"""Writes commands' output in UTF-8 with any locale, and reports a failure to write in one line."""
 
 import io
 import os
@@ -8,7 +8,7 @@ from typing import TextIO
 
 
 class OutputFailed(Exception):
-    """Something printed could not be written. The message is for an operator."""
+    """Is raised if output could not be written. The message is for an operator."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"Standard output cannot be written: {error.strerror}.")
@@ -16,7 +16,7 @@ class OutputFailed(Exception):
 
 
 class StandardOutput(io.TextIOWrapper):
-    """A text stream that raises OutputFailed, so that nobody takes a full disk for a fault of the work."""
+    """Raises OutputFailed if it cannot be written, so that a full disk is not taken for a failure of the command."""
 
     def write(self, text: str, /) -> int:
         with self._discarding():
@@ -31,7 +31,7 @@ class StandardOutput(io.TextIOWrapper):
         try:
             yield
         except OSError as error:
-            # The interpreter writes what is still buffered as it exits, and would fail once more.
+            # At exit the interpreter writes what is still buffered, and would fail again.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.fileno())
             os.close(nowhere)
@@ -39,11 +39,11 @@ class StandardOutput(io.TextIOWrapper):
 
 
 def standard_output(stream: TextIO) -> TextIO:
-    """Takes the place of Python's own `sys.stdout`."""
+    """Returns a StandardOutput that replaces `stream`, Python's own `sys.stdout`."""
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     is_by_line = stream.line_buffering or stream.write_through
     binary = stream.detach()
-    if isinstance(binary, io.RawIOBase):  # PYTHONUNBUFFERED: a raw stream does not say that a disk took only a part
+    if isinstance(binary, io.RawIOBase):  # PYTHONUNBUFFERED: a raw stream reports no error if a disk takes only a part
         binary = io.BufferedWriter(binary)
     return StandardOutput(binary, encoding="utf-8", newline="\n", line_buffering=is_by_line)

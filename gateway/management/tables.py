@@ -1,4 +1,4 @@
-"""Tables that commands print for people."""
+"""Formats the tables that commands print."""
 
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
@@ -7,7 +7,7 @@ GAP = "  "
 
 
 def as_table(heading: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Collection[int] = ()) -> Iterator[str]:
-    """Yields the lines of a table whose columns are aligned; those that hold `numbers`, to the right."""
+    """Yields the lines of a table with aligned columns. `numbers` are the positions of right-aligned columns."""
     table = [heading, *rows]
     widths = [max(map(_width, column)) for column in zip(*table, strict=True)]
     for row in table:

@@ -1,1 +1,1 @@
-"""The event of each request, and its access log, metrics and traces."""
+"""Records an event for each request, and makes access log, metrics and traces from it."""

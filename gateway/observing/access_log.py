@@ -1,4 +1,4 @@
-"""ACCESS_LOG: a line for each request or failure, without content and secrets."""
+"""Logs a line for each request or each failure (ACCESS_LOG), without content and secrets."""
 
 import logging
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ MOST_WAITING = 2000
 
 
 def register() -> None:
-    """Observes requests, unless ACCESS_LOG is off."""
+    """Logs this worker's requests from now on, unless ACCESS_LOG is off."""
     if settings.ACCESS_LOG != "off":
         lines = AccessLines()
         (failure_observers if settings.ACCESS_LOG == "errors" else observers).append(lines.note)
@@ -31,9 +31,9 @@ def register() -> None:
 
 
 class AccessLines:
-    """Events that wait for their lines."""
+    """Collects events, and writes their lines with the next beat."""
 
-    # Beyond MOST_WAITING in one beat they are only counted: a flood of refusals costs no more.
+    # In each beat, events after the first MOST_WAITING are only counted, so that a flood of refusals stays cheap.
 
     def __init__(self) -> None:
         self._noted: WriteBehind[UUID, RequestEvent] = WriteBehind(_log_each, most=MOST_WAITING)
@@ -53,7 +53,7 @@ def _log_each(events: dict[UUID, RequestEvent]) -> None:
 
 
 def log(event: RequestEvent) -> None:
-    """Writes a line: `name=value`, or JSON."""
+    """Writes the line of a request, as `name=value` pairs or JSON (LOG_FORMAT)."""
     known = {name: value for name, value in fields(event).items() if value not in (None, "")}
     if settings.LOG_FORMAT == "json":
         logger.info("request", extra={"fields": known})
@@ -62,8 +62,8 @@ def log(event: RequestEvent) -> None:
 
 
 def fields(event: RequestEvent) -> dict[str, Any]:
-    """The fields of a line; times are milliseconds."""
-    # Neither the model as it was asked for nor the error's words: a client may have put anything into them.
+    """Returns the fields of a line. Durations are in milliseconds; None or empty values are left out later."""
+    # The model that the client named and the error's message are not logged: a client can put anything into them.
     settled, attempt = event.settled, event.attempts[-1] if event.attempts else None
     first = event.first_output_at
     head_took = attempt.head_at - attempt.began_at if attempt and attempt.head_at else None

@@ -1,4 +1,4 @@
-"""LOG_FORMAT=json; gunicorn's master imports this unpatched."""
+"""Writes log lines as JSON (LOG_FORMAT=json). gunicorn's master imports this before gevent's patching."""
 
 import logging
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ import orjson
 
 
 class JsonFormatter(logging.Formatter):
-    """Each record as a line of JSON, with its own `fields`."""
+    """Writes each record as one line of JSON, with the record's `fields` among its own."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

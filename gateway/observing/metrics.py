@@ -1,6 +1,6 @@
-"""METRICS_BIND: figures for Prometheus."""
-# Label values are from the catalogue, from tables of the product, or `other`: never anything
-# that a client has sent. docs/decisions/0007-metrics-beside-the-workers.md says why the beat counts.
+"""Counts requests for Prometheus (METRICS_BIND)."""
+# Values of labels come from the catalogue, from constants of the product, or are `other`: never from a client.
+# docs/decisions/0007-metrics-beside-the-workers.md explains why the counting is done in the beat.
 
 import os
 import time
@@ -35,7 +35,7 @@ from .write_behind import WriteBehind
 OTHER = "other"
 MOST_WAITING = 2000
 
-# Upper bounds in seconds, and in tokens. The first three are those of OpenTelemetry's conventions for generative AI.
+# Upper bounds in seconds, or tokens. OpenTelemetry's conventions for generative AI define the first three.
 DURATION = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 FIRST_TOKEN = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 TOKENS = tuple(4.0**power for power in range(14))
@@ -58,11 +58,11 @@ tokens = Counter(
     (*_ROUTE, "kind"),
 )
 cost = Counter("gateway_cost_eur", "Cost of settled requests in EUR.", _ROUTE)
-energy = Counter("gateway_energy_wh", "Energy of settled requests in Wh, where it is known.", _ROUTE)
-carbon = Counter("gateway_carbon_gco2e", "Carbon of settled requests in gCO2e, where it is known.", _ROUTE)
+energy = Counter("gateway_energy_wh", "Energy of settled requests in Wh, if it is known.", _ROUTE)
+carbon = Counter("gateway_carbon_gco2e", "Carbon of settled requests in gCO2e, if it is known.", _ROUTE)
 attempts = Counter(
     "gateway_upstream_attempts",
-    "Calls of upstreams, by the class of the status that they answered.",
+    "Calls of upstreams, by the class of their answer's status.",
     ("provider", "status"),
 )
 phases = Histogram(
@@ -95,12 +95,12 @@ usage = Histogram(
     "gen_ai_client_token_usage", "Tokens of a settled request.", (*_MODEL, "gen_ai_token_type"), buckets=TOKENS
 )
 
-_at = cache(lambda metric, *labels: metric.labels(*labels))  # whose own look-up takes as long as counting
-_sums: Sums[Any] = Sums()  # by counter and labels: a number in a mapped file is moved once a beat, whatever is counted
+_at = cache(lambda metric, *labels: metric.labels(*labels))  # Prometheus' own look-up takes as long as counting
+_sums: Sums[Any] = Sums()  # by counter and labels; added once a beat to the numbers in the mapped file
 
 
 def count(event: RequestEvent) -> None:
-    """Adds a request's figures."""
+    """Adds the figures of a completed request to the metrics."""
     place = event.endpoint or OTHER, event.provider or OTHER, event.route or OTHER
     _sums[requests, *place, event.outcome.value] += 1
     if event.is_failure:
@@ -133,7 +133,7 @@ def _count_settled(settled: Settled, place: tuple[str, ...], model: tuple[str, .
 
 
 def _count_attempt(attempt: UpstreamAttempt, first_output_at: float | None) -> None:
-    # Phase by phase as far as it came; without an output of its own the rest begins with the head.
+    # The attempt may have ended in any phase. If it had no output, `rest` begins after the head.
     _sums[attempts, attempt.provider, STATUSES[min(attempt.status // 100, 5)]] += 1
     moments = {"connect": attempt.connected_at, "head": attempt.head_at, "first_output": first_output_at or 0.0}
     since = attempt.began_at
@@ -147,14 +147,14 @@ def _count_attempt(attempt: UpstreamAttempt, first_output_at: float | None) -> N
 
 
 def _begin_series(providers: Iterable[str]) -> None:
-    # An increase is between two samples: of a series that begins with its first event that one is missing.
+    # Prometheus computes an increase from two samples. So a series must exist before its first event.
     for provider in providers:
         for status in STATUSES:
             _at(attempts, provider, status)
 
 
 def _begin_errors() -> None:
-    # all codes where requests are served; elsewhere, where refusals are the business of who asks, what is our fault
+    # All codes for inference endpoints. For others only our own failure: their refusals concern only the client.
     served = import_string(settings.INFERENCE_ENDPOINTS)
     for endpoint in (*_known("endpoint"), OTHER):
         for code in (*OWN_CODES, OTHER) if endpoint in served else (ApiError.code,):
@@ -168,15 +168,15 @@ def _write_sums() -> None:
 
 
 class WorkerMetrics:
-    """A worker's requests since its last beat, and the apps' readings."""
+    """Collects a worker's requests, and counts them and the apps' readings with each beat."""
 
     def __init__(self) -> None:
         self._noted: WriteBehind[UUID, RequestEvent] = WriteBehind(self._count_each, most=MOST_WAITING)
         self._read: dict[str, Counter | Gauge] = {}
-        self._counted: Sums[tuple[str, str]] = Sums()  # how far the counters among them are
+        self._counted: Sums[tuple[str, str]] = Sums()  # the value of each reading that is a counter, at the last beat
 
     def note(self, event: RequestEvent) -> None:
-        # a flood, beyond the room for notes, is counted at once
+        # In a flood there is no room to collect the event, so it is counted at once.
         if not self._noted.note(event.id, event):
             count(event)
 
@@ -208,7 +208,7 @@ class WorkerMetrics:
 
 
 def register() -> None:
-    """Observes requests in a worker."""
+    """Counts this worker's requests from now on, if METRICS_BIND is set."""
     if FOLDER not in os.environ:
         return
     metrics = WorkerMetrics()
@@ -226,14 +226,14 @@ def register() -> None:
         ),
         Reading(
             "gateway_database_waits",
-            "Times that something waited for a free connection to the database.",
+            "How often a free connection to the database was waited for.",
             lambda: {name: count for name, (count, _) in _waits().items()},
             how="counter",
             label="pool",
         ),
         Reading(
             "gateway_database_wait_seconds",
-            "Seconds that were waited for a free connection to the database.",
+            "Seconds of waiting for a free connection to the database.",
             lambda: {name: seconds for name, (_, seconds) in _waits().items()},
             how="counter",
             label="pool",

@@ -1,4 +1,4 @@
-"""The process that answers `/metrics` until gunicorn's master ends."""
+"""Answers `/metrics` in a process of its own, until gunicorn's master ends."""
 
 import logging
 import logging.config
@@ -21,13 +21,13 @@ AGAIN_SECONDS = 1.0
 
 
 def begin() -> None:
-    """Makes a fresh folder and starts it, before the master forks."""
+    """Makes an empty folder for the metrics and starts the process. Must run before the master forks."""
     os.environ[FOLDER] = tempfile.mkdtemp(prefix="gateway-metrics-")
     threading.Thread(target=_keep_running, daemon=True).start()
 
 
 def forget(pid: int) -> None:
-    """Removes a gone worker's gauges; its counts stay."""
+    """Removes the gauges of a worker that has exited; its counters stay."""
     for file in Path(os.environ[FOLDER]).glob(f"gauge_live*_{pid}.db"):
         file.unlink(missing_ok=True)
 
@@ -39,7 +39,7 @@ def _keep_running() -> None:
 
 
 def main(master: int) -> None:
-    """Serves through the master's drain, until that is gone."""
+    """Serves metrics until the process `master` has ended, also while it drains."""
     from prometheus_client import CollectorRegistry, start_http_server
     from prometheus_client.multiprocess import MultiProcessCollector
 
@@ -54,7 +54,7 @@ def main(master: int) -> None:
         try:
             start_http_server(port, host, registry)
             break
-        except OSError as error:  # of the server that this one replaces, it may be
+        except OSError as error:  # the server that this one replaces may still listen
             if not is_refused:
                 logger.warning("metrics: cannot listen at %s:%s yet: %s", host, port, error.strerror)
             is_refused = True

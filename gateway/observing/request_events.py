@@ -1,6 +1,6 @@
-"""The event of each request of the API."""
-# A request begins at the edge (`middleware`; `refusals` where there is no request yet). It is complete when its answer
-# is, a stream when the server closes it.
+"""Records an event for each request of the API, and passes it to observers when the request is complete."""
+# A request begins at the edge (`middleware`, or `refusals` if it could not be parsed). It is complete when its answer
+# is; a stream is complete when the server closes it.
 
 import logging
 import time
@@ -16,11 +16,11 @@ from ..ids import request_id, uuid7
 from ..stores.outages import Outage
 
 logger = logging.getLogger(__name__)
-LONGEST_TEXT = 1000  # characters of what a client wrote: events may wait for their observers
-EVENT = "gateway.request_event"  # of a request's META, or WSGI's environ
+LONGEST_TEXT = 1000  # characters of a client's text: events may be kept for a while
+EVENT = "gateway.request_event"  # the key in a request's META, or WSGI's environ
 
 
-# What the endpoints that serve do, in OpenTelemetry's names; of the others, only those that count tokens have a route.
+# OpenTelemetry's names for what an endpoint does. Of the other endpoints only those that count tokens have a route.
 OPERATIONS = {
     "chat/completions": "chat",
     "completions": "text_completion",
@@ -31,17 +31,17 @@ OPERATIONS = {
 
 
 class Outcome(StrEnum):
-    """The ways in which a request ends."""
+    """Lists the ways in which a request ends."""
 
     SERVED = "served"
     REFUSED = "refused"  # a status from 400 to 499
     FAILED = "failed"  # a status from 500
-    BROKEN = "broken"  # a stream that ended otherwise than finished, after its status 200
+    BROKEN = "broken"  # a stream that broke off after its status 200
     CLIENT_LEFT = "client_left"
 
 
 class Settled(Protocol):
-    """Figures of a settled request, in 10^-10 units."""
+    """Gives the figures of a settled request. Money, Wh and gCO2e are in units of 10^-10; None is unknown."""
 
     @property
     def uncached_prompt_tokens(self) -> int: ...
@@ -66,29 +66,29 @@ class Settled(Protocol):
 
 
 class Trace(Protocol):
-    """The ids of a request's spans."""
+    """Gives the ids of a request's spans."""
 
     @property
     def trace_id(self) -> str: ...
 
     def begin_attempt(self) -> bytes:
-        """The header lines that name the upstream's span."""
+        """Begins the span of a call to an upstream; returns the header lines that name it."""
 
 
 @dataclass(slots=True)
 class RequestEvent:
-    """A request without its content; the unknown is empty or None."""
+    """Describes a request without its content. What is unknown is empty or None."""
 
-    # `endpoint` is a path below `/v1` without ids, empty for unknown paths; `model` as the client wrote it, cut;
-    # `reserved` the account and what is set aside for it (`accounts.in_flight`); `route` and `provider` of the last
-    # attempt; `code` and `message` the client's error, or what would be where a stream broke.
+    # `endpoint`: the path below `/v1` without ids, empty for an unknown path. `model`: shortened, as the client wrote
+    # it. `reserved`: the account and the amount reserved for it (`accounts.in_flight`). `route`, `provider`: of the
+    # last attempt. `code`, `message`: the client's error, or the error that broke off a stream.
 
     method: str
     endpoint: str = ""
-    id: UUID = field(default_factory=uuid7)  # of the request, and of the record that may come of it
+    id: UUID = field(default_factory=uuid7)  # also the id of the request's record
     began_at: float = field(default_factory=time.time)  # seconds since the epoch
     started: float = field(default_factory=time.monotonic)
-    ended_at: float = 0.0  # of the monotonic clock, as `started` and `first_output_at`
+    ended_at: float = 0.0  # on the monotonic clock, as `started` and `first_output_at`
     first_output_at: float | None = None
     account_id: UUID | None = None
     key_id: UUID | None = None
@@ -100,10 +100,10 @@ class RequestEvent:
     route: str = ""
     provider: str = ""
     attempts: list[UpstreamAttempt] = field(default_factory=list)
-    generation_id: UUID | None = None  # of a record that was settled
+    generation_id: UUID | None = None  # set once its record is settled
     settled: Settled | None = None
     settlement_seconds: float = 0.0
-    wallet_wait_seconds: float | None = None  # of the settlement, where the database tells (PostgreSQL)
+    wallet_wait_seconds: float | None = None  # during settlement; only PostgreSQL reports it
     currency: str = ""
     status: int = 0
     code: str | None = None
@@ -140,27 +140,27 @@ class RequestEvent:
         self.outcome, self.code, self.message = Outcome.BROKEN, code, message[:LONGEST_TEXT]
 
     def complete(self) -> None:
-        # once; no observer can fail the request
+        # Takes effect once. An observer's error does not fail the request.
         if self.ended_at:
             return
         self.ended_at = time.monotonic()
         for observe in [*observers, *failure_observers] if self.is_failure else observers:
             try:
                 observe(self)
-            except Exception as error:  # noqa: BLE001  # the boundary: the answer is out, whatever is made of it
+            except Exception as error:  # noqa: BLE001  # the boundary: the answer has been sent
                 _outage.failed(error)
 
 
 Observer = Callable[[RequestEvent], None]
-# Called in the request's greenlet: they take microseconds and wait for nothing.
+# Called in the request's greenlet: an observer must take microseconds and must not wait.
 observers: list[Observer] = []
-failure_observers: list[Observer] = []  # called for failures alone, so that a served request does not run through them
-begin_trace: Callable[[Mapping[str, Any]], Trace] | None = None  # from META; None where nothing is traced
+failure_observers: list[Observer] = []  # called only for failures, so that they cost a served request nothing
+begin_trace: Callable[[Mapping[str, Any]], Trace] | None = None  # takes META; None if nothing is traced
 _outage = Outage("a request's event is lost on an observer", logger.error)
 
 
 def begin(meta: dict[str, Any], endpoint: str = "") -> RequestEvent:
-    """A new request's event, kept in its environ."""
+    """Makes the event of a new request, and keeps it in `meta`, the request's META or environ."""
     event = meta[EVENT] = RequestEvent(meta["REQUEST_METHOD"], endpoint)
     if begin_trace is not None:
         event.trace = begin_trace(meta)
@@ -168,6 +168,6 @@ def begin(meta: dict[str, Any], endpoint: str = "") -> RequestEvent:
 
 
 def event_of(meta: Mapping[str, Any]) -> RequestEvent:
-    """The event of a begun request."""
+    """Returns the event that `begin` has put into META or the environ."""
     event: RequestEvent = meta[EVENT]
     return event

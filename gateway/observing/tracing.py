@@ -1,7 +1,7 @@
-"""OpenTelemetry traces, imported where OTEL_EXPORTER_OTLP_ENDPOINT is set."""
-# A request is a server span, and each call of an upstream a client span below it. Ids are made as they begin, so that
-# they can be sent upstream; the beat makes the spans of the request's event. OpenTelemetry's own batches come from a
-# thread that gevent's patching breaks (docs/decisions/0008-traces-from-events.md).
+"""Sends OpenTelemetry traces. It is imported only if OTEL_EXPORTER_OTLP_ENDPOINT is set."""
+# A request is a server span, and each call of an upstream is a client span below it. Ids are made when these begin, so
+# that they can be sent upstream; the beat makes the spans from the request's event. OpenTelemetry's own batches use a
+# thread, which gevent's patching breaks (docs/decisions/0008-traces-from-events.md).
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -45,10 +45,10 @@ from .write_behind import WriteBehind
 
 logger = logging.getLogger(__name__)
 MOST_WAITING = 2000
-MOST_AT_ONCE = 50  # requests: making and encoding their spans takes milliseconds in which the worker does nothing else
+MOST_AT_ONCE = 50  # requests; making and encoding their spans blocks the worker for milliseconds
 EXPORT_SECONDS = 1.0
-STOP_SECONDS = 3.0  # given to a stopping worker's last spans
-# The conventions' names of providers that the catalogue calls otherwise.
+STOP_SECONDS = 3.0  # for the last spans of a worker that stops
+# OpenTelemetry's names for providers that have other names in the catalogue.
 PROVIDERS = {
     "aws-bedrock": "aws.bedrock",
     "azure-openai": "azure.ai.openai",
@@ -56,7 +56,7 @@ PROVIDERS = {
     "mistral": "mistral_ai",
 }
 SERVICE_NAME = "inference-gateway"
-OTHER = "_OTHER"  # the conventions' word for an error without a name
+OTHER = "_OTHER"  # OpenTelemetry's word for an error without a name
 HEADERS = {"traceparent": "HTTP_TRACEPARENT", "tracestate": "HTTP_TRACESTATE"}
 
 _propagator = TraceContextTextMapPropagator()
@@ -73,7 +73,7 @@ def register() -> None:
 
 
 class RequestTrace:
-    """A request's span ids, and the decision to sample."""
+    """Holds the ids of a request's spans, and whether they are sampled."""
 
     __slots__ = ("_provider", "attempts", "context", "parent")
 
@@ -105,12 +105,12 @@ class RequestTrace:
         return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("latin-1")
 
 
-class Unsent(Exception):
-    """The collector did not take spans."""
+class SpansNotSent(Exception):
+    """Is raised if the collector did not accept spans."""
 
 
 class Traces:
-    """Sampled requests that the collector does not have yet."""
+    """Collects sampled requests, and exports their spans."""
 
     def __init__(self) -> None:
         resource = Resource({"service.name": SERVICE_NAME}).merge(OTELResourceDetector().detect())
@@ -131,11 +131,11 @@ class Traces:
             self._noted.note(trace.context.span_id, (event, trace))
 
     def export(self) -> None:
-        # up to the first batch that the collector does not take
+        # stops at the first batch that the collector does not accept
         with self._exporting:
             try:
                 self._noted.flush()
-            except Unsent as error:
+            except SpansNotSent as error:
                 self._outage.failed(str(error))
             else:
                 if left_out := self._noted.left_out():
@@ -149,13 +149,13 @@ class Traces:
         resource = self._provider.resource
         spans = [span for event, trace in batch.values() for span in _spans_of(event, trace, resource)]
         if self._exporter.export(spans) is not SpanExportResult.SUCCESS:
-            # Let go, since the next requests matter more.
-            raise Unsent(f"{len(spans)} spans are lost: the collector is away, slow, or refuses them")
+            # The batch is dropped: newer requests matter more.
+            raise SpansNotSent(f"{len(spans)} spans are lost: the collector is away, slow, or refuses them")
         self._outage.worked()
 
 
 def _spans_of(event: RequestEvent, trace: RequestTrace, resource: Resource) -> Iterator[ReadableSpan]:
-    since = event.began_at - event.started  # from the monotonic clock to seconds since the epoch
+    since = event.began_at - event.started  # converts the monotonic clock to seconds since the epoch
     operation = OPERATIONS.get(event.endpoint, "")
     for number, (attempt, context) in enumerate(zip(event.attempts, trace.attempts, strict=True), 1):
         is_last = number == len(event.attempts)
@@ -197,7 +197,7 @@ def _status(error: str | None) -> Status:
 
 
 def _error_of_attempt(event: RequestEvent, attempt: UpstreamAttempt, *, is_last: bool) -> str | None:
-    # Another attempt follows only where this one failed.
+    # Another attempt follows only if this one failed.
     if attempt.status >= 300:
         return str(attempt.status)
     if is_last and event.status < 500 and event.outcome != Outcome.BROKEN:
@@ -207,7 +207,7 @@ def _error_of_attempt(event: RequestEvent, attempt: UpstreamAttempt, *, is_last:
 
 def _of_request(event: RequestEvent, route: str) -> dict[str, Any]:
     settled = event.settled
-    known_model = event.model if event.route else ""  # a name that is none may be anything
+    known_model = event.model if event.route else ""  # an unknown name may hold anything
     return {
         "http.request.method": event.method,
         "http.route": route,
@@ -248,7 +248,7 @@ def _of_attempt(event: RequestEvent, attempt: UpstreamAttempt, operation: str) -
 
 
 def _of_answer(event: RequestEvent, attempt: UpstreamAttempt) -> dict[str, Any]:
-    # Tokens stand here alone, beside the call that took them, and so are counted once.
+    # Tokens are only on the span of the call that used them, so that they are counted once.
     settled, first = event.settled, event.first_output_at
     if settled is None:
         return {}

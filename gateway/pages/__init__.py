@@ -1,1 +1,1 @@
-"""The base of the admin, static files, formats, mail."""
+"""Serves all pages: the base of the admin, static files, formats, mail."""

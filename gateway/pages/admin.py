@@ -1,4 +1,4 @@
-"""The base of the apps' admins, whose paging never counts a large table."""
+"""Holds the base classes of the apps' admin pages. Their paging never counts a large table."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -33,17 +33,17 @@ logger = logging.getLogger(__name__)
 
 admin.site.site_header = admin.site.site_title = "Inference Gateway"
 admin.site.index_title = "Administration"
-admin.site.enable_nav_sidebar = False  # the tables need its room
-# Django writes the history of many rows at once past its signals, and so past `log_to_server`.
+admin.site.enable_nav_sidebar = False  # the tables need the space
+# Django sends no signal when it writes the history of many rows at once, so `log_to_server` would miss it.
 admin.site.disable_action("delete_selected")
 
 COUNT_LIMIT = 1000
 
 
 class BoundedPaginator(Paginator[Model]):
-    """Counts no further than COUNT_LIMIT rows."""
+    """Counts at most COUNT_LIMIT rows."""
 
-    # A COUNT(*) of a large table takes minutes, and so does a deep OFFSET.
+    # COUNT(*) of a large table takes minutes, and so does a large OFFSET.
 
     @cached_property
     def count(self) -> int:
@@ -52,9 +52,9 @@ class BoundedPaginator(Paginator[Model]):
 
 
 class RowsInTurns(list[Any]):
-    """Rows between which other requests run."""
+    """Lets other requests run between its rows."""
 
-    # Django makes the cells of all of them in one go.
+    # Django makes the cells of all rows in one go.
 
     def __iter__(self) -> Iterator[Any]:
         for row in super().__iter__():
@@ -63,29 +63,29 @@ class RowsInTurns(list[Any]):
 
 
 class ListInTurns(ChangeList):
-    """A list in turns."""
+    """Lets other requests run while a list is rendered."""
 
     def get_results(self, request: HttpRequest) -> None:
-        """Raises IncorrectLookupParameters if the address filters by a year that no calendar has."""
+        """Raises IncorrectLookupParameters if the address filters by an impossible year."""
         try:
             super().get_results(request)
             self.result_list = RowsInTurns(self.result_list)
-        except (ValueError, OverflowError) as error:  # Django makes dates of it when the rows are read
+        except (ValueError, OverflowError) as error:  # Django converts it to a date when it reads the rows
             raise IncorrectLookupParameters from error
 
 
 class RowAsShown(forms.BaseModelForm[Any]):
-    """A form that is refused if one of its fields has changed in the row since its page was opened."""
+    """Refuses the form if one of its fields has changed in the row since the page was opened."""
 
-    # To write what was changed on the page alone, as members' forms do, would be too little here: fields of staff's
-    # forms depend on each other. A price of one person and the currency of another make a price that nobody meant.
+    # Members' forms save only the fields that were changed. Here that is not enough, because fields depend on each
+    # other: the price that one person enters is wrong with the currency that another enters.
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         is_sent_by_page = any(self.add_initial_prefix(name) in self.data for name in self.fields)
         if not self.instance._state.adding and (is_sent_by_page or not self.is_bound):
             for field in self.fields.values():
-                field.show_hidden_initial = not field.disabled  # a disabled one is not written, and may be a secret
+                field.show_hidden_initial = not field.disabled  # a disabled field is not saved, and may be a secret
 
     def clean(self) -> dict[str, Any] | None:
         values = super().clean()
@@ -105,19 +105,19 @@ class RowAsShown(forms.BaseModelForm[Any]):
 
 
 def _last_saved(row: Model) -> str:
-    """Returns who saved the row's form last, and when; empty if nobody has, as after seeding."""
+    """Returns a sentence on who last saved the row's form, and when; empty if it was never saved."""
     of_row = LogEntry.objects.filter(content_type=ContentType.objects.get_for_model(row), object_id=str(row.pk))
-    saved = of_row.filter(change_message__startswith="[{").select_related("user")  # other deeds are in plain words
+    saved = of_row.filter(change_message__startswith="[{").select_related("user")  # other entries are plain text
     last = saved.order_by("-action_time", "-pk").first()
     return "" if last is None else f" It was last saved by {last.user} at {last.action_time:%Y-%m-%d %H:%M} UTC."
 
 
 class RowForm(RowAsShown, forms.ModelForm[Any]):
-    """The form of a row that has no rules of its own."""
+    """Is the form of a table without rules of its own."""
 
 
 class KeepsChanges(admin.ModelAdmin[Any]):
-    """A table whose form overwrites nothing that was changed since it was shown."""
+    """Is the admin of a table whose form does not overwrite what was changed since the page was opened."""
 
     form: type[Any] = RowForm
 
@@ -129,26 +129,26 @@ class KeepsChanges(admin.ModelAdmin[Any]):
         return super().get_object(request, object_id, from_field)
 
     def hold(self, row: Model) -> None:
-        """Makes other writers of the row wait, so that what the form is compared with is what it replaces."""
-        # Django writes every column of the row, those that the form does not have too.
+        """Locks the row, so that it cannot change between the form's check and its saving."""
+        # Django writes every column of the row, also columns that are not in the form.
         type(row)._default_manager.select_for_update(no_key=True).filter(pk=row.pk).first()
 
 
 class Admin(KeepsChanges):
-    """The base of our own tables."""
+    """Is the base of the admin of each of our tables."""
 
     def get_changelist(self, request: HttpRequest, **_kwargs: Any) -> type[ChangeList]:
         return ListInTurns
 
 
 class SaysValues(Admin):
-    """A table whose history says each field's new value."""
+    """Is the admin of a table whose history shows each field's new value."""
 
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
         parts = super().construct_change_message(request, form, formsets, add)
         for part in parts:
             of_row = part.get("changed", {})
-            if "name" not in of_row and "fields" in of_row:  # the row's own; with a name it is of an inline's
+            if "name" not in of_row and "fields" in of_row:  # an entry with a name belongs to an inline row
                 shown = (_shown(form.instance, field) for field in form.changed_data)
                 of_row["fields"] = [f"{label} to {value}" for label, value in zip(of_row["fields"], shown, strict=True)]
         return parts
@@ -161,7 +161,7 @@ def _shown(row: Model, field: str) -> str:
 
 
 class RowPages(admin.ModelAdmin[Any]):
-    """An admin with further forms of a row."""
+    """Is the admin of a table with further pages for a row, each with a form."""
 
     def row_or_404(self, request: HttpRequest, object_id: str, *, allowed: bool) -> Any:
         if not allowed:
@@ -174,27 +174,27 @@ class RowPages(admin.ModelAdmin[Any]):
     def row_page(
         self, request: HttpRequest, template: str, row: Model, form: Form, *, title: str, **context: Any
     ) -> HttpResponse:
-        # 422 where its form is at fault
+        # Answers 422 if the form has errors.
         context |= {"title": title, "subtitle": str(row), "opts": self.opts, "row": row, "form": form}
         context |= self.admin_site.each_context(request)
         return TemplateResponse(request, template, context, status=422 if form.errors else 200)
 
 
 class BoundedAdmin(Admin):
-    """A table that may be large, newest first."""
+    """Is the admin of a table that may be large. Lists the newest rows first."""
 
-    # No column can be sorted by: one without an index would read everything.
+    # Columns cannot be sorted by: without an index that would read the whole table.
 
     paginator = BoundedPaginator
     show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER  # would count every choice of every filter
+    show_facets = admin.ShowFacets.NEVER  # facets would count every choice of every filter
     list_max_show_all = 0
     sortable_by: ClassVar[tuple[str, ...]] = ()
     ordering: ClassVar[tuple[str, ...]] = ("-pk",)
 
 
 class RecordAdmin(BoundedAdmin):
-    """Rows of history, never added, changed or removed."""
+    """Is the admin of a history, whose rows cannot be added, changed or removed."""
 
     list_per_page = 50
 
@@ -214,7 +214,7 @@ class RecordAdmin(BoundedAdmin):
 
 
 class ExactSearch(RecordAdmin):
-    """Records found by whole ids and names."""
+    """Is the admin of records that are searched by whole ids and names."""
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
@@ -227,7 +227,7 @@ class ExactSearch(RecordAdmin):
 
 
 def short_id(public_id: str) -> SafeString:
-    """A clipped id with a button that copies it."""
+    """Returns an id in HTML that is cut to the column's width, with a button that copies it."""
     return format_html(
         '<code class="short-id" id="{0}" title="{0}"><span>{1}</span>{2}</code>'
         ' <button type="button" class="copy" data-copy="{0}" aria-label="Copy {0}" hidden>Copy</button>',
@@ -238,7 +238,7 @@ def short_id(public_id: str) -> SafeString:
 
 
 def searched_id(term: str) -> UUID | None:
-    """The id searched for: a generation's, a request's or a UUID."""
+    """Returns the UUID in a search term: a generation's id, a request's id or a UUID. None if it is neither."""
     public = parse_generation_id(term) or parse_request_id(term)
     if public is not None:
         return public
@@ -249,7 +249,7 @@ def searched_id(term: str) -> UUID | None:
 
 
 class NamedChoices(admin.SimpleListFilter):
-    """A filter by named choices."""
+    """Filters by choices, each with a label and a function that narrows the rows."""
 
     choices_by_value: ClassVar[Mapping[str, tuple[str, Callable[[Any], QuerySet[Any]]]]] = {}
 
@@ -263,7 +263,7 @@ class NamedChoices(admin.SimpleListFilter):
 
 @admin.register(LogEntry)
 class LogEntryAdmin(ExactSearch):
-    """The history of staff's changes, by `?user=`."""
+    """Shows the history of staff's changes; `?user=` filters by person."""
 
     list_display = ("action_time", "user", "action_flag", "row", "what")
     list_select_related = ("user", "content_type")
@@ -292,8 +292,8 @@ class LogEntryAdmin(ExactSearch):
 
 @receiver(post_save, sender=LogEntry)
 def log_to_server(instance: LogEntry, created: bool, **_signal: Any) -> None:
-    """Logs who did what."""
-    # Without names and values, which the history has.
+    """Logs each change by staff: who changed which row."""
+    # Names and values are only in the history.
     if created:
         did = instance.get_action_flag_display().lower()
         kind = instance.content_type

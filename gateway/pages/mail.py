@@ -1,5 +1,5 @@
-"""Mail, sent beside the request that asks for it."""
-# An answer neither waits for a mail server nor tells its word.
+"""Sends mail in the background of a request."""
+# The answer neither waits for the mail server nor reveals what it said.
 
 import logging
 import threading
@@ -15,15 +15,15 @@ from ..stores.outages import Outage
 logger = logging.getLogger(__name__)
 outage = Outage("a mail could not be sent", logger.error)
 SERVER_SECONDS = 20.0  # each step of talking to the mail server
-# RFC 3834, section 5, and its equal of Exchange: absence notes answer no mail of a machine.
+# RFC 3834, section 5, and the equivalent of Exchange: no absence notes in reply.
 AUTOMATIC = {"Auto-Submitted": "auto-generated", "X-Auto-Response-Suppress": "All"}
-LAST_SECONDS = 5.0  # what a worker that stops gives to mails under way
+LAST_SECONDS = 5.0  # how long a worker that stops waits for mails
 _under_way: set[threading.Thread] = set()
 
 
 def send(message: EmailMessage) -> None:
-    """Sends it. Raises OSError or SMTPException."""
-    # Django would take the id's domain from the machine, whose name is nobody else's.
+    """Sends a mail and waits for the mail server. Raises OSError or SMTPException."""
+    # Django would use the machine's name as the id's domain, and reveal it.
     domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2]
     message.extra_headers = AUTOMATIC | {"Message-ID": make_msgid(domain=punycode(domain))} | message.extra_headers
     message.connection = get_connection(timeout=SERVER_SECONDS)
@@ -31,15 +31,15 @@ def send(message: EmailMessage) -> None:
 
 
 def send_in_background(message: EmailMessage) -> None:
-    """Sends it in a thread (gevent's greenlet)."""
-    # A failure is logged without the message: its addresses and links are nobody else's.
+    """Sends a mail in a thread (in a worker, a greenlet), and logs a failure."""
+    # The log does not show the message, because its addresses and links are private.
     thread = threading.Thread(target=_send, args=(message,), name="mail", daemon=True)
     _under_way.add(thread)
     thread.start()
 
 
 def finish(seconds: float = LAST_SECONDS) -> None:
-    """Waits until no mail is under way."""
+    """Waits until all mails are sent, at most `seconds`."""
     deadline = time.monotonic() + seconds
     for thread in list(_under_way):
         if thread.is_alive():
@@ -49,8 +49,8 @@ def finish(seconds: float = LAST_SECONDS) -> None:
 def _send(message: EmailMessage) -> None:
     try:
         send(message)
-    except Exception as error:  # noqa: BLE001  # whatever a mail server or the network does, nobody is there to catch it
-        outage.failed(type(error).__name__)  # its words quote addresses
+    except Exception as error:  # noqa: BLE001  # the boundary of a thread
+        outage.failed(type(error).__name__)  # its message would show addresses
     else:
         outage.worked()
     finally:

@@ -1,4 +1,4 @@
-"""Addresses of static files by content; no collectstatic."""
+"""Adds a hash of the content to the addresses of static files, without collectstatic."""
 
 import functools
 import hashlib
@@ -9,7 +9,7 @@ from django.contrib.staticfiles.storage import StaticFilesStorage
 
 
 class VersionedFiles(StaticFilesStorage):
-    """`/static/css/gateway.css?v=` and a hash of the file."""
+    """Makes addresses such as `/static/css/gateway.css?v=…`, with a hash of the file."""
 
     def url(self, name: str | None) -> str:
         version = _version(name or "")

@@ -1,1 +1,1 @@
-"""The server process."""
+"""Runs the server process."""

@@ -1,4 +1,4 @@
-"""gunicorn's requests and bodies, with bounds on time and on the number of pieces."""
+"""Bounds the time and the number of pieces in which gunicorn reads a request and its body."""
 
 import array
 import fcntl
@@ -15,21 +15,19 @@ from gunicorn.http.unreader import SocketUnreader
 
 BLOCK_BYTES = 64 * 1024
 MOST_HEAD_BYTES = 32 * 1024
-MOST_HEAD_READS = 1000  # each looks through all that has come
-READ_BYTES = 8 * 1024  # gunicorn's: the last read of a head may hold so much of the body
+MOST_HEAD_READS = 1000  # each read scans the whole head again
+READ_BYTES = 8 * 1024  # gunicorn reads this much at a time, so this much of the body may come with the head
 HEAD_SECONDS = 10.0
 EMPTY_LINE = b"\r\n"
 TINY_CHUNK_BYTES = 1024
 MOST_TINY_CHUNKS = 10_000
 TINY_CHUNKS_A_TURN = 500
 UPGRADE_REQUIRED = 426
-NOT_UNDONE = frozenset(
-    {"compress", "deflate", "gzip", "identity"}
-)  # codings that gunicorn takes, and leaves on the body
+NOT_UNDONE = frozenset({"compress", "deflate", "gzip", "identity"})  # codings that gunicorn accepts without decoding
 
 
 def has_unread(sock: socket.socket) -> bool:
-    """Tells whether a connection's client has sent more than was read."""
+    """Tells whether the socket holds bytes that were not read."""
     if sock.fileno() < 0:
         return False
     count = array.array("i", [0])
@@ -38,15 +36,15 @@ def has_unread(sock: socket.socket) -> bool:
 
 
 class HeadTooSlow(ParseException):  # type: ignore[misc]  # gunicorn ships no types
-    """A head that is not finished in time."""
+    """The head of a request did not arrive in time."""
 
 
 class TooManyTinyChunks(ParseException):  # type: ignore[misc]
-    """A chunked body that takes more work than its bytes are worth."""
+    """A chunked body came in too many chunks of a few bytes."""
 
 
 class DeadlineUnreader(SocketUnreader):  # type: ignore[misc]
-    """gunicorn's reader of a connection, which raises TimeoutError from `ends_at` on, by the monotonic clock."""
+    """Reads from a connection, and raises TimeoutError from `ends_at` (monotonic clock) on."""
 
     ends_at: float
 
@@ -61,7 +59,7 @@ class DeadlineUnreader(SocketUnreader):  # type: ignore[misc]
             self.sock.settimeout(settings.GATEWAY_STREAM_IDLE_TIMEOUT)  # for writing the answer
 
     def come(self, size: int) -> bytes:
-        # never blocks, never consumes
+        # Returns the next bytes, or nothing if fewer have arrived. It neither waits nor consumes them.
         held: bytes = self.buf.getvalue()
         if len(held) < size:
             waited = self.sock.gettimeout()
@@ -77,10 +75,9 @@ class DeadlineUnreader(SocketUnreader):  # type: ignore[misc]
 
 
 def begin(unreader: Any, seconds: float) -> bytes:
-    """Reads the first bytes of a request, within `seconds`; its head then has HEAD_SECONDS.
+    """Reads the first bytes of a request, within `seconds`. Its head must arrive within HEAD_SECONDS from then.
 
-    An empty line in front of it is left out, and does not begin it (RFC 9112, section 2.2). Raises StopIteration if
-    nothing else arrives.
+    Skips an empty line before the request (RFC 9112, section 2.2). Raises StopIteration if nothing else arrives.
     """
     unreader.ends_at = time.monotonic() + seconds
     begun = b""
@@ -99,18 +96,18 @@ def _first_block(unreader: Any) -> bytes:
     except TimeoutError:
         if not has_unread(unreader.sock):
             raise StopIteration from None
-        # The request arrived as the time ran out: to close now would reset it, and clients do not repeat a POST.
+        # The request arrived just as the time ran out. Closing would reset it, and clients do not repeat a POST.
         unreader.ends_at = time.monotonic() + HEAD_SECONDS
         return bytes(unreader.read())
 
 
 def begin_body(unreader: Any) -> None:
-    """Starts GATEWAY_BODY_TIMEOUT."""
+    """Starts the time within which the body must arrive (GATEWAY_BODY_TIMEOUT)."""
     unreader.ends_at = time.monotonic() + settings.GATEWAY_BODY_TIMEOUT
 
 
 class BoundedRequest(message.Request):  # type: ignore[misc]
-    """A request within bounds."""
+    """Replaces gunicorn's request. Bounds its time, its number of reads, and its declared size."""
 
     body: Body
     _reads = 0
@@ -120,7 +117,7 @@ class BoundedRequest(message.Request):  # type: ignore[misc]
         super().__init__(cfg, unreader, peer_addr, req_number)
         if self.version >= (1, 1) and all(name != "HOST" for name, _ in self.headers):
             raise InvalidHeader("HOST")
-        if self.declares_too_much:  # its client is not told to go on (`Expect`), and what it sends is not read
+        if self.declares_too_much:  # does not answer `Expect: 100-continue`, and does not read the body
             self._expected_100_continue = False
             self.force_close()
         begin_body(unreader)
@@ -138,16 +135,16 @@ class BoundedRequest(message.Request):  # type: ignore[misc]
         return isinstance(reader, ChunkedReader) and reader.parser is not None
 
     def should_close(self) -> bool:
-        # asked with the answer's head, and behind it: a body left unread ends a connection
+        # gunicorn calls this for the Connection header and again after the answer. An unread body ends the connection.
         return self.left_unread or bool(super().should_close())
 
     def parse(self, unreader: Any) -> bytes:
         self.max_buffer_headers = MOST_HEAD_BYTES + READ_BYTES
         try:
-            behind: bytes = super().parse(unreader)
+            rest: bytes = super().parse(unreader)
         except TimeoutError:
             raise HeadTooSlow from None
-        return behind
+        return rest
 
     def read_into(self, unreader: Any, buf: bytearray, stop: bool = False) -> None:
         self._reads += 1
@@ -168,7 +165,7 @@ class BoundedRequest(message.Request):  # type: ignore[misc]
 
 
 class UpgradingResponse(wsgi.Response):  # type: ignore[misc]
-    """gunicorn's response, whose 426 names the protocol to use (RFC 9110, 15.5.22): gunicorn drops `Upgrade`."""
+    """Replaces gunicorn's response. Adds to a 426 the `Upgrade` header (RFC 9110, 15.5.22), which gunicorn drops."""
 
     def default_headers(self) -> list[str]:
         lines: list[str] = super().default_headers()
@@ -179,7 +176,7 @@ class UpgradingResponse(wsgi.Response):  # type: ignore[misc]
 
 
 class BlockReader(LengthReader):  # type: ignore[misc]
-    """gunicorn's reader of a known length, without its copies."""
+    """Replaces gunicorn's reader of a body with Content-Length, and copies less."""
 
     def read(self, size: int) -> bytes:
         size = min(size, self.length)

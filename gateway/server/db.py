@@ -1,4 +1,4 @@
-"""Database connections under gevent, which belong to a greenlet and may go silent."""
+"""Bounds waits for the database and returns connections to the pool. Under gevent, each belongs to a greenlet."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -14,15 +14,15 @@ from ..stores.postgresql import patience
 
 T = TypeVar("T")
 
-# What takes milliseconds: the reads of a request's admission, the hooks of the beat.
+# For statements that take milliseconds: reads before a request is admitted, the hooks of the beat.
 BRIEF_SECONDS = 10.0
-# Everything else a worker does by itself; above the statement timeout, which ends what is merely slow.
+# For all else that a worker does. It is longer than the statement timeout, which ends a statement that is only slow.
 WORK_SECONDS = 35.0
 
 
 @contextmanager
 def answering_within(seconds: float) -> Iterator[None]:
-    """Bounds the wait for a statement: OperationalError ends its connection."""
+    """Bounds the wait for each statement within it; then closes the connection and raises OperationalError."""
     token = patience.set(seconds)
     try:
         yield
@@ -31,7 +31,7 @@ def answering_within(seconds: float) -> Iterator[None]:
 
 
 def on_a_live_connection(read: Callable[[], T]) -> T:
-    """A brief read, repeated where its connection had died."""
+    """Runs a read of milliseconds, and repeats it once if its connection had died."""
     try:
         with answering_within(BRIEF_SECONDS):
             return read()
@@ -42,22 +42,22 @@ def on_a_live_connection(read: Callable[[], T]) -> T:
 
 
 def in_the_pool() -> int:
-    """Waits for Django's connections; SQLite has no pool."""
+    """Returns how many wait for one of Django's connections; 0 on SQLite, which has no pool."""
     pool = getattr(connections["default"], "pool", None)
     return 0 if pool is None else int(pool.get_stats().get("requests_waiting", 0))
 
 
-# How many wait for the default database, as each request does first; a worker with sessions of its own counts there.
+# Returns how many requests wait for the default database. A worker with its own sessions replaces this function.
 waiting: Callable[[], int] = in_the_pool
 
 
 def is_full() -> bool:
-    """True where GATEWAY_MAX_WAITING wait."""
+    """Tells whether as many requests wait as GATEWAY_MAX_WAITING allows."""
     return 0 < settings.GATEWAY_MAX_WAITING <= waiting()
 
 
 def release(alias: str) -> None:
-    """Returns this greenlet's connection, unless in a transaction."""
+    """Returns this greenlet's connection to the pool, unless it is in a transaction."""
     connection = connections[alias]
     if not connection.in_atomic_block:
         connection.close()
@@ -72,7 +72,7 @@ def _note_opened(**_signal: object) -> None:
 
 
 def release_all() -> None:
-    """Releases every connection that this greenlet opened."""
+    """Returns to the pool every connection that this greenlet opened, unless it is in a transaction."""
     if not getattr(_greenlet, "has_opened", False):
         return
     _greenlet.has_opened = False

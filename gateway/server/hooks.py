@@ -1,7 +1,7 @@
-"""Work of a worker beside requests, registered in `AppConfig.ready()`.
+"""Runs a worker's tasks that belong to no request. Apps register them in `AppConfig.ready()`.
 
-start: before it accepts, again where it raises. ready: once, behind these. beat: each second. drain: when a stop has
-waited enough. stop: at its end.
+start: before the worker accepts requests; repeated until it succeeds. ready: once, after all of those. beat: each
+second. drain: when open requests have used up the time of a stop. stop: at the worker's end.
 """
 
 import logging
@@ -18,11 +18,11 @@ from .db import WORK_SECONDS, answering_within, release_all
 
 logger = logging.getLogger(__name__)
 Hook = Callable[[], None]
-RETRY_SECONDS = 5.0  # of periodic work that failed: a database that is back finds nothing left undone for minutes
+RETRY_SECONDS = 5.0  # after periodic work failed, so that it is soon done once the database is back
 
 
 class Reading(NamedTuple):
-    """A figure for metrics: `read` by the values of `label`, merged over workers as `how` says."""
+    """Describes a figure for metrics. `read` returns it by value of `label`; `how` merges those of all workers."""
 
     name: str
     help: str
@@ -33,7 +33,7 @@ class Reading(NamedTuple):
 
 @dataclass(slots=True)
 class WorkerHooks:
-    """The hooks and readings, in the order of registration."""
+    """Holds the hooks and readings, in the order of registration."""
 
     start: list[Hook] = field(default_factory=list)
     ready: list[Hook] = field(default_factory=list)
@@ -41,7 +41,7 @@ class WorkerHooks:
     drain: list[Hook] = field(default_factory=list)
     stop: list[Hook] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
-    known: dict[str, Callable[[], Collection[str]]] = field(default_factory=dict)  # values of a label that may come
+    known: dict[str, Callable[[], Collection[str]]] = field(default_factory=dict)  # the possible values of a label
     is_draining: Callable[[], bool] = lambda: False  # set by the worker
 
 
@@ -50,7 +50,7 @@ _outages: dict[str, Outage] = {}  # by the name of the hook
 
 
 def run_each(hooks: list[Hook], *, statement_seconds: float = WORK_SECONDS) -> list[Hook]:
-    """Runs every hook, logs failures as outages, and returns what failed."""
+    """Runs every hook, logs failures as outages, and returns the hooks that failed."""
     failed = []
     for hook in hooks:
         try:
@@ -76,14 +76,15 @@ def _outage_of(hook: Hook) -> Outage:
 
 
 class Periodic:
-    """A hook that works at an interval in seconds, in its own greenlet.
+    """Runs `work` every so many seconds, in its own greenlet.
 
-    True calls it again with the next beat; a failure after RETRY_SECONDS. `spread` keeps workers apart.
+    If `work` returns True it runs again with the next beat; if it fails, after RETRY_SECONDS. `spread` starts it at a
+    random time, so that workers do not run it all at once.
     """
 
     def __init__(self, every: float, work: Callable[[], object], *, spread: bool = False) -> None:
         self._every, self.work = every, work
-        self._due_at = time.monotonic() + (random.uniform(0, every) if spread else 0)  # noqa: S311  # guards nothing
+        self._due_at = time.monotonic() + (random.uniform(0, every) if spread else 0)  # noqa: S311  # needs no secrecy
         self._next_at = self._due_at
         self._greenlet: gevent.Greenlet[..., Any] | None = None
 

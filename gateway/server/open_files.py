@@ -1,4 +1,4 @@
-"""Shares of a worker's file descriptors, in fifths: two for clients, two for upstreams, one idle."""
+"""Divides a worker's file descriptors: two fifths for clients, two for upstreams, one for idle connections."""
 
 import resource
 
@@ -6,12 +6,12 @@ RESERVED = 100  # for the database, Redis, the log, the spool and the worker its
 
 
 def raise_limit() -> None:
-    """Raises the limit of open files to the hard one."""
+    """Raises the process's limit of open files to its hard limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def fifths(count: int) -> int:
-    """Fifths of the descriptors, at least one."""
+    """Returns so many fifths of the descriptors; at least 1."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, (soft - RESERVED) * count // 5)

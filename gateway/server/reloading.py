@@ -1,4 +1,4 @@
-"""Settings at a reload (SIGHUP), in gunicorn's master, which its workers are copies of."""
+"""Reads the settings again at a reload (SIGHUP), in gunicorn's master. New workers are copies of it."""
 
 import importlib
 import os
@@ -10,10 +10,10 @@ from django.utils.functional import empty
 
 
 def read_settings_anew() -> None:
-    """Takes the settings as the environment's file has them now. Raises ImproperlyConfigured and changes nothing where
-    a value is bad.
+    """Replaces the settings by those now in the environment's file.
 
-    METRICS_BIND stays: its process has begun, or has not.
+    Raises ImproperlyConfigured and changes nothing if a value is bad. METRICS_BIND keeps its value, because its process
+    is started only once.
     """
     name, environment = os.environ["DJANGO_SETTINGS_MODULE"], dict(os.environ)
     before = sys.modules.pop(name)
@@ -27,4 +27,4 @@ def read_settings_anew() -> None:
         os.environ.update(environment)
         raise
     after.METRICS_BIND = before.METRICS_BIND  # type: ignore[attr-defined]
-    settings._wrapped = empty  # the next look reads the module
+    settings._wrapped = empty  # the next access reads the module again

@@ -1,4 +1,4 @@
-"""Likely mistakes in the settings; gunicorn's master imports this, without Django's connections."""
+"""Finds likely mistakes in the settings. gunicorn's master imports this, so it must not open connections."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from django.conf import settings
 
 
 class SettingsWarning(NamedTuple):
-    """A message, its advice and its id."""
+    """Describes a likely mistake, and how to correct it."""
 
     message: str
     hint: str
@@ -14,7 +14,7 @@ class SettingsWarning(NamedTuple):
 
 
 def current() -> list[SettingsWarning]:
-    """The warnings that apply."""
+    """Returns the warnings that apply to the settings."""
     found = []
     if settings.WEB_CONCURRENCY > 1 and settings.SHARED_CACHE_URL is None:
         found.append(
@@ -29,7 +29,7 @@ def current() -> list[SettingsWarning]:
         found.append(
             SettingsWarning(
                 "OTEL_EXPORTER_OTLP_ENDPOINT is set, but requests are not traced: packages are missing.",
-                "Install those of requirements-traces.txt.",
+                "Install the packages of requirements-traces.txt.",
                 "gateway.W002",
             )
         )

@@ -1,4 +1,4 @@
-"""Turns of a worker's requests: long work has to pause by itself."""
+"""Lets long work pause, so that a worker's other requests get their turn."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -12,22 +12,22 @@ from greenlet import getcurrent
 T = TypeVar("T")
 register = template.Library()
 
-PAUSE_SECONDS = 0.0001  # more than 0, for which gevent hardly looks at sockets: other requests waited half a second
+PAUSE_SECONDS = 0.0001  # with 0, gevent hardly checks sockets, and other requests waited half a second
 ITEMS_A_TURN = 1000
-# Of pages and downloads. A request beside them takes several steps in such a rest, whose waits are shorter.
+# For pages and downloads. In one rest a request can take several steps, because the waits between them are shorter.
 TURN_SECONDS, REST_SECONDS = 0.005, 0.003
 
-_turn = (0, 0.0)  # which greenlet works on a page, and since when
-_free_at = 0.0  # when the turns that are given away, and the rest behind them, have ended
+_turn = (0, 0.0)  # the greenlet that works on a page, and since when
+_free_at = 0.0  # the end of the last turn that is assigned, and of the rest after it
 
 
 def pause(seconds: float = PAUSE_SECONDS) -> None:
-    """Lets other requests run."""
+    """Lets other requests run, for at least so many seconds."""
     time.sleep(seconds)
 
 
 def in_turns(items: Iterable[T]) -> Iterator[T]:
-    """The items, with pauses."""
+    """Yields the items, with a pause after every ITEMS_A_TURN."""
     for position, item in enumerate(items, 1):
         yield item
         if not position % ITEMS_A_TURN:
@@ -35,7 +35,7 @@ def in_turns(items: Iterable[T]) -> Iterator[T]:
 
 
 def take_turns() -> None:
-    """Pauses work on a page where its turn is over, or another's is not."""
+    """Pauses work on a page if its turn is over, or if another page has its turn."""
     global _turn, _free_at  # noqa: PLW0603  # of the worker, which has one
     me, now = id(getcurrent()), time.perf_counter()
     whose, since = _turn
@@ -49,7 +49,7 @@ def take_turns() -> None:
 
 
 class TurnNode(Node):
-    """A node that writes nothing."""
+    """Writes nothing, and lets other requests run if the page's turn is over."""
 
     def render(self, context: Any) -> str:
         take_turns()
@@ -58,7 +58,7 @@ class TurnNode(Node):
 
 @register.tag("for")
 def do_for(parser: Parser, token: Token) -> Node:
-    """Django's `for`, with turns (settings.TEMPLATES)."""
+    """Replaces Django's `for` in all templates; lets other requests run between items (settings.TEMPLATES)."""
     node = defaulttags.do_for(parser, token)
-    node.nodelist_loop.append(TurnNode())  # type: ignore[arg-type]  # a NodeList, which django-stubs takes for one of str
+    node.nodelist_loop.append(TurnNode())  # type: ignore[arg-type]  # django-stubs has the wrong type
     return node

@@ -1,6 +1,6 @@
-"""gunicorn's gevent worker, and its reading of a request within bounds.
+"""Replaces gunicorn's gevent worker.
 
-The master imports this: thread-local state comes with `patch`.
+The master imports this before gevent's patching: import modules with thread-local state only in `patch`.
 """
 
 import contextlib
@@ -22,20 +22,20 @@ from gunicorn.workers import ggevent
 from .bounded_request import BLOCK_BYTES, BoundedRequest, DeadlineUnreader, UpgradingResponse, has_unread
 
 BEAT_SECONDS = 1.0
-ACCEPTED_AT_ONCE = 10  # connections of a burst: what is under way has its turn between them; gevent takes a hundred
-# Streams that are cut by a drain still have to settle and to say so before the worker ends.
+ACCEPTED_AT_ONCE = 10  # connections before other greenlets run; gevent's default is 100
+# The time in which streams that a drain has cut are settled and send their last events.
 SETTLING_SECONDS = 2.0
-# A drain keeps idle connections for so long: a proxy may be sending on them, and repeats no POST that it has sent.
+# How long a drain keeps idle connections: a proxy may just be sending a POST on one, and would not repeat it.
 KEPT_SECONDS = 1.0
-KEPT_SECONDS_OF_CUT = 0.25  # once it has cut what was open
+KEPT_SECONDS_OF_CUT = 0.25  # after the drain has cut open streams
 LET_GO_EVERY_SECONDS = 0.1
-# A last answer that left a body or another request unread: as much is read as a client is likely to have sent already.
+# Before a connection with unread bytes closes, they are read and dropped: else closing would reset the answer.
 LINGER_SECONDS = 5.0
-LINGER_BODIES = 4  # in units of the largest body that is taken
+LINGER_BODIES = 4  # reads at most this many times GATEWAY_MAX_BODY_BYTES
 
 
 class _Idle:
-    # the wait for a connection's next request, which a drain or a lack of places ends
+    # Marks a greenlet that waits for the next request of its connection, which may be closed then.
     def __init__(self, idle: "dict[gevent.Greenlet[Any, Any], float]") -> None:
         self._idle = idle
 
@@ -46,11 +46,11 @@ class _Idle:
         del self._idle[gevent.getcurrent()]
 
 
-class _Listener(StreamServer):  # type: ignore[misc]  # nor does gevent for these
-    # Its end loses nobody who has connected: closing would reset those whom no worker has accepted.
+class _Listener(StreamServer):  # type: ignore[misc]  # gevent ships no types
     max_accept = ACCEPTED_AT_ONCE
 
     def close(self) -> None:
+        # Accepts every pending connection first: closing would reset them.
         with contextlib.suppress(OSError):
             while self.started and not self.full() and (connection := self.do_read()):
                 self.do_handle(*connection)
@@ -65,7 +65,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
     overload: Any
 
     def patch(self) -> None:
-        gc.disable()  # until all is loaded: none of it is garbage, and looking is a tenth of a start
+        gc.disable()  # until everything is loaded: nothing of it is garbage, and searching takes a tenth of a start
         super().patch()
         ggevent.StreamServer = _Listener
         from . import db, hooks
@@ -77,30 +77,31 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
 
     def run(self) -> None:
         gc.enable()
-        self._waiting: dict[gevent.Greenlet[Any, Any], float] = {}  # since when, by the monotonic clock
+        self._waiting: dict[gevent.Greenlet[Any, Any], float] = {}  # since when, on the monotonic clock
         self._connections: dict[gevent.Greenlet[Any, Any], socket.socket] = {}
         self._hooks.worker_hooks.is_draining = lambda: not self.alive
         self._start()
         if not self.alive:
             return
         self._run(self._hooks.worker_hooks.ready)
-        # What is loaded stays: looking through it for garbage stopped all requests for 100 ms, each some thousand.
+        # Excludes loaded modules from garbage collection: a full one stopped all requests for 100 ms.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(10_000)  # an agent's request is thousands of objects, of which none is garbage yet
-        beside = [gevent.spawn(self._beat), gevent.spawn(self._drain)]
+        gc.set_threshold(10_000)  # an agent's request makes thousands of objects that are still in use
+        background = [gevent.spawn(self._beat), gevent.spawn(self._drain)]
         try:
             super().run()
         finally:
-            gevent.killall(beside)
+            gevent.killall(background)
             self._run(self._hooks.worker_hooks.stop)
 
     def handle(self, _listener: Any, client: Any, addr: Any) -> None:
-        # Bounds writing: a client that takes nothing of its answer is disconnected. Reading has deadlines of its own.
+        # This timeout is for writing: a client that reads nothing of its answer is disconnected.
         client.settimeout(settings.GATEWAY_STREAM_IDLE_TIMEOUT)
         self._connections[gevent.getcurrent()] = client
         try:
-            # gunicorn asks the listener for its address only, which a drain may have closed: the client's says it too.
+            # gunicorn only needs the listener's address. A drain may have closed the listener; the client's socket has
+            # the same address.
             super(ggevent.GeventWorker, self).handle(client, client, addr)
         finally:
             del self._connections[gevent.getcurrent()]
@@ -110,13 +111,13 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
 
     def notify(self) -> None:
         super(ggevent.GeventWorker, self).notify()
-        # gunicorn's own exits at once, and cuts what is open. Nobody tells a worker to stop whose master has died.
+        # A worker without its master has to stop by itself. gunicorn's own would exit at once and cut open streams.
         if self.alive and self.ppid != os.getppid():
             self.log.info("the master has died: this worker ends once it has drained")
             self.alive = False
 
     def _start(self) -> None:
-        # a database that is away delays the worker, no more
+        # While the database is away the start is delayed, not failed.
         waiting = list(self._hooks.worker_hooks.start)
         while waiting and self.alive:
             self.notify()
@@ -133,30 +134,33 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
             self._run(self._hooks.worker_hooks.beat)
 
     def _drain(self) -> None:
+        # 1. Until the worker is to stop, only make room for new connections.
         while self.alive:
             gevent.sleep(BEAT_SECONDS)
             if len(self._connections) >= self.worker_connections:
                 self._close_idle(BEAT_SECONDS)
-        told_at = time.monotonic()
-        cut_at = told_at + settings.GATEWAY_DRAIN_TIMEOUT - SETTLING_SECONDS
+        # 2. Give open requests time to end.
+        stopped_at = time.monotonic()
+        cut_at = stopped_at + settings.GATEWAY_DRAIN_TIMEOUT - SETTLING_SECONDS
         while time.monotonic() < cut_at:
-            self._close_idle(KEPT_SECONDS, told_at)
+            self._close_idle(KEPT_SECONDS, stopped_at)
             gevent.sleep(LET_GO_EVERY_SECONDS)
+        # 3. Cut the requests that are still open.
         self._run(self._hooks.worker_hooks.drain)
         while True:
-            self._close_idle(KEPT_SECONDS_OF_CUT, told_at)
+            self._close_idle(KEPT_SECONDS_OF_CUT, stopped_at)
             gevent.sleep(LET_GO_EVERY_SECONDS)
 
-    def _close_idle(self, seconds: float, told_at: float = 0.0) -> None:
+    def _close_idle(self, seconds: float, stopped_at: float = 0.0) -> None:
         now = time.monotonic()
         for greenlet, since in self._waiting.items():
-            if now - max(since, told_at) >= seconds:
+            if now - max(since, stopped_at) >= seconds:
                 self._let_go(greenlet)
 
     def _let_go(self, greenlet: Any) -> None:
         began = self._waiting[greenlet]
 
-        # The hub looks, and throws at once: gevent's `kill` throws later, into whatever the greenlet does by then.
+        # Checks and throws in the hub, without a gap: gevent's `kill` throws later, when a request may have begun.
         def end() -> None:
             if self._waiting.get(greenlet) == began and not has_unread(self._connections[greenlet]):
                 greenlet.throw(gevent.GreenletExit)
@@ -180,7 +184,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         if isinstance(exc, gevent.GreenletExit):
-            return  # an idle connection, closed by a drain
+            return  # an idle connection that a drain closed
         if isinstance(exc, OSError) and exc.errno in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
             return
         if not isinstance(exc, ParseException):
@@ -188,11 +192,11 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
         try:
             client.sendall(self.refusal(exc))
         except OSError:
-            self.log.debug("the client was gone before its error could be sent")
+            self.log.debug("the client left before its error could be sent")
 
 
 def _linger(sock: Any) -> None:
-    # closing at once would reset the answer away
+    # closing at once would reset the connection, and the client could lose the answer
     left = LINGER_BODIES * settings.GATEWAY_MAX_BODY_BYTES
     with gevent.Timeout(LINGER_SECONDS, False):
         try:

@@ -1,1 +1,1 @@
-"""Databases: PostgreSQL's backend, outages, migrations under load."""
+"""Adapts Django to the databases: PostgreSQL's backend, outages, migrations under load."""

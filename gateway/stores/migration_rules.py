@@ -1,6 +1,6 @@
-"""Rules for migrations, which run while the release before serves.
+"""Checks migrations, which run while the previous release still serves.
 
-A deliberate breach says why: `reviewed = "nothing has read the column since 1.4"`.
+A migration may break a rule if it says why: `reviewed = "nothing has read the column since 1.4"`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,13 +20,13 @@ from .online_index import AddIndexOnline
 from .postgresql.base import DatabaseWrapper
 
 CONTRACTS = {
-    operations.RemoveField: "drops a column that the release before still reads",
-    operations.DeleteModel: "drops a table that the release before still reads",
-    operations.RenameField: "renames a column under the release before",
-    operations.RenameModel: "renames a table under the release before",
-    operations.AlterModelTable: "renames a table under the release before",
+    operations.RemoveField: "drops a column that the previous release still reads",
+    operations.DeleteModel: "drops a table that the previous release still reads",
+    operations.RenameField: "renames a column that the previous release still uses",
+    operations.RenameModel: "renames a table that the previous release still uses",
+    operations.AlterModelTable: "renames a table that the previous release still uses",
 }
-# Older than these rules, and of tables that were small or new then.
+# Migrations older than these rules; their tables were small or new then.
 BASELINE = {
     ("billing", "0002_ledger_is_append_only"),
     ("billing", "0005_credit_and_alerts"),
@@ -34,11 +34,11 @@ BASELINE = {
     ("catalogue", "0004_what_upstreams_take"),
     ("catalogue", "0006_price_tiers"),
 }
-_POSTGRESQL = DatabaseWrapper({"OPTIONS": {}, "NAME": "none"})  # names its types, and is never connected
+_POSTGRESQL = DatabaseWrapper({"OPTIONS": {}, "NAME": "none"})  # used for names of column types; never connects
 
 
 def broken() -> list[checks.CheckMessage]:
-    """An error for each rule that a migration of ours breaks."""
+    """Returns an error for each rule that one of our migrations breaks."""
     graph = MigrationLoader(None).graph
     state = ProjectState()
     found: list[checks.CheckMessage] = []
@@ -53,7 +53,7 @@ def broken() -> list[checks.CheckMessage]:
 
 
 def faults_of(migration: Migration, state: ProjectState) -> Iterator[tuple[str, str]]:
-    """A migration's faults; `state` becomes that behind it."""
+    """Yields a migration's faults, each with advice. Changes `state` to the state after the migration."""
     created: set[str] = set()
     for operation in _on_the_database(migration.operations):
         if isinstance(operation, operations.CreateModel):
@@ -75,12 +75,12 @@ def _faults_of(operation: Operation, app_label: str, state: ProjectState) -> Ite
     name = operation.describe()
     for kind, fault in CONTRACTS.items():
         if isinstance(operation, kind):
-            yield f"{name}: {fault}", "Expand now, and contract one release after the code stopped using it."
+            yield f"{name}: {fault}", "Do this one release after the code stopped using it."
     if isinstance(operation, operations.AddField):
         field = operation.field
         if not field.null and not field.has_db_default() and not field.many_to_many:
             yield (
-                f"{name}: is NOT NULL without a db_default: inserts of the release before fail",
+                f"{name}: is NOT NULL without a db_default: inserts of the previous release fail",
                 "Give it a db_default.",
             )
         if _has_index(field) and not field.many_to_many:
@@ -93,14 +93,14 @@ def _faults_of(operation: Operation, app_label: str, state: ProjectState) -> Ite
     elif isinstance(operation, operations.RemoveConstraint):
         model = state.models[app_label, operation.model_name_lower]
         if isinstance(model.get_constraint_by_name(operation.name), models.UniqueConstraint):
-            yield f"{name}: ON CONFLICT of the release before may name it", "Drop it one release later."
+            yield f"{name}: ON CONFLICT of the previous release may name it", "Drop it one release later."
     elif isinstance(operation, operations.AddConstraint):
         yield (
             f"{name}: reads the whole table while writers wait",
             "By RunSQL: a CHECK as NOT VALID, validated apart; a UNIQUE from an index that was built concurrently.",
         )
     elif isinstance(operation, operations.RunSQL | operations.RunPython):
-        yield f"{name}: is code that nobody can check", "Say in `reviewed` which rows it locks and for how long."
+        yield f"{name}: is code that no rule can check", "Say in `reviewed` which rows it locks and for how long."
 
 
 def _has_index(field: Any) -> bool:
@@ -120,4 +120,4 @@ def _alteration(before: models.Field[Any, Any], after: models.Field[Any, Any]) -
     old, new = before.db_type(_POSTGRESQL), after.db_type(_POSTGRESQL)
     is_wider = isinstance(after, models.CharField) and (after.max_length or 0) > (before.max_length or 0)
     if old != new and not is_wider:
-        yield f"the type {old} becomes {new}: the table is written anew", "Add a column beside it, and copy."
+        yield f"the type {old} becomes {new}: the table is rewritten", "Add another column, and copy."

@@ -1,4 +1,4 @@
-"""Indexes of large tables, made while rows are written."""
+"""Adds indexes to large tables while rows are written."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ PARTITIONED = "SELECT 1 FROM pg_class WHERE oid = to_regclass(%s) AND relkind = 
 
 
 class AddIndexOnline(AddIndex):
-    """Adds an index without stopping writers; not `atomic`. Run again it replaces a failed one."""
+    """Adds an index without stopping writers; run again, it replaces a failed one. Its migration is not `atomic`."""
 
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
@@ -23,7 +23,7 @@ class AddIndexOnline(AddIndex):
         with connection.cursor() as cursor:
             cursor.execute(PARTITIONED, [model._meta.db_table])
             concurrently = cursor.fetchone() is None
-            # It holds up nobody while it waits for the transactions of others to end.
+            # It blocks nothing while it waits for other transactions to end, so it may wait without a limit.
             cursor.execute("SELECT current_setting('lock_timeout')")
             lock_timeout = cursor.fetchone()[0]
         schema_editor.execute("SET statement_timeout = 0")

@@ -1,4 +1,4 @@
-"""Log lines of a lasting failure: its begin, one a minute, its end."""
+"""Logs a lasting failure: a line at its beginning, one a minute, one at its end."""
 
 import time
 from collections.abc import Callable
@@ -7,12 +7,12 @@ import psycopg
 from django.db import InterfaceError, OperationalError
 
 EVERY_SECONDS = 60.0
-# What is away, full or silent. Anything else is a mistake of ours, whose traceback is needed once.
+# A service that is away, full or silent. Any other error is a bug, whose traceback is logged once.
 AWAY = (OperationalError, InterfaceError, psycopg.OperationalError, OSError)
 
 
 class Outage:
-    """A failure that lasts, told to a logger's method."""
+    """Logs a failure that lasts, with a logger's method `log`."""
 
     def __init__(self, name: str, log: Callable[..., object]) -> None:
         self._name, self._log = name, log
@@ -22,10 +22,10 @@ class Outage:
         self._is_logged = False
 
     def failed(self, error: Exception | str) -> None:
-        # one that begins anew within a minute of the last line is silent until then
+        # At most one line a minute, also if the failure ends and begins again.
         now = time.monotonic()
         self._failures += 1
-        if self._began_at is None or now - self._failed_at > EVERY_SECONDS:  # over, and nobody could know
+        if self._began_at is None or now - self._failed_at > EVERY_SECONDS:  # it ended unnoticed
             self._began_at, self._failures = now, 1
         self._failed_at = now
         if now - self._logged_at < EVERY_SECONDS:

@@ -1,4 +1,4 @@
-"""What the role that serves may do in the database (docs/security.md#a-role-for-serving)."""
+"""Limits what the servers' role may do in the database (docs/security.md#a-role-for-serving)."""
 
 from pathlib import Path
 
@@ -13,9 +13,9 @@ ROLE = "gateway_serving"
 
 
 def grant(connection: BaseDatabaseWrapper, login: str, password: str) -> None:
-    """Gives the role its rights as they are now, and the role to `login`, which is made where there is none.
+    """Gives the role its rights, and makes `login` a member of it. Creates either if it does not exist.
 
-    Raises CommandError where whoever migrates may not.
+    Raises CommandError if the connection's role may not do this.
     """
     try:
         with transaction.atomic(connection.alias), connection.cursor() as cursor:

@@ -1,5 +1,5 @@
--- What the servers may do in the database, and no more (docs/security.md#a-role-for-serving). Run by `manage.py migrate` in
--- one transaction, as the role that owns the tables, behind each migration.
+-- Gives the servers the rights that they need, and no more (docs/security.md#a-role-for-serving). `manage.py migrate`
+-- runs it after the migrations in one transaction, as the role that owns the tables.
 
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'gateway_serving') THEN
@@ -7,7 +7,7 @@ DO $$ BEGIN
     END IF;
 END $$;
 
--- Nobody but the owner makes or alters tables, functions and triggers.
+-- Only the owner can create or alter tables, functions and triggers.
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 GRANT USAGE ON SCHEMA public TO gateway_serving;
 
@@ -15,7 +15,7 @@ REVOKE ALL ON ALL TABLES IN SCHEMA public FROM gateway_serving;
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO gateway_serving;
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO gateway_serving;
 
--- The books: rows are added, and never changed or removed.
+-- The books: rows are only added.
 REVOKE UPDATE, DELETE ON billing_ledgerentry, billing_generation, billing_frozenterms FROM gateway_serving;
 DO $$ DECLARE partition regclass; BEGIN
     FOR partition IN SELECT relid FROM pg_partition_tree('billing_generation') LOOP
@@ -23,15 +23,15 @@ DO $$ DECLARE partition regclass; BEGIN
     END LOOP;
 END $$;
 
--- Histories: never changed. They go with their account or person; a price's history outlives its route and its editor.
+-- Histories: rows are never changed. They are deleted with their account or person; a price's history is kept.
 REVOKE UPDATE ON aliases_aliasevent, django_admin_log FROM gateway_serving;
 GRANT UPDATE (by_id, by_key_id) ON aliases_aliasevent TO gateway_serving;
 REVOKE UPDATE, DELETE ON catalogue_pricechange FROM gateway_serving;
 GRANT UPDATE (region_id, changed_by_id) ON catalogue_pricechange TO gateway_serving;
 
--- Written by `migrate` alone.
+-- Only `migrate` writes these.
 REVOKE INSERT, UPDATE, DELETE ON django_migrations, django_content_type, auth_permission FROM gateway_serving;
 
--- Tables of the next migration serve until these lines are run again.
+-- Tables of the next migration can be used before this file is run again.
 ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO gateway_serving;
 ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT USAGE ON SEQUENCES TO gateway_serving;

@@ -1,4 +1,4 @@
-"""Numbers on pages: short, the exact figure as title; a dash if unknown."""
+"""Formats numbers on pages: short, with the exact figure as the title, or a dash if unknown."""
 
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
@@ -9,9 +9,9 @@ from django.utils.safestring import SafeString
 register = template.Library()
 
 CENT = Decimal("0.01")
-LEAST_MONEY = Decimal("0.0001")  # what columns of money are rounded to
-DIGITS = 3  # that matter, of what is measured
-WHOLE_BELOW = 100_000  # larger counts are shortened where they are sums
+LEAST_MONEY = Decimal("0.0001")  # columns of money are rounded to this
+DIGITS = 3  # significant digits of measured quantities
+WHOLE_BELOW = 100_000  # larger sums are shortened
 DASH = "\N{EN DASH}"
 UNKNOWN = format_html(
     '<span class="unknown" title="unknown">{}<span class="visually-hidden"> unknown</span></span>', DASH
@@ -21,61 +21,61 @@ MINUS = "\N{MINUS SIGN}"
 
 @register.filter
 def balance(amount: Decimal) -> SafeString:
-    """A balance in whole cents, never more than there is."""
+    """Formats a balance in whole cents, rounded down."""
     return _data(amount, _signed_text(amount.quantize(CENT, ROUND_FLOOR), places=2))
 
 
 @register.filter
 def exact(amount: Decimal, plus: str = "") -> SafeString:
-    """An amount to its last digit."""
+    """Formats an amount with all its digits."""
     return _data(amount, (plus if amount > 0 else "") + _signed_text(amount, places=2))
 
 
 @register.filter
 def money(amount: Decimal | None) -> SafeString:
-    """An amount with four decimals."""
+    """Formats an amount with four decimals."""
     return UNKNOWN if amount is None else _data(amount, _four_decimals(amount, plus=""))
 
 
 @register.filter
 def signed(amount: Decimal) -> SafeString:
-    """A movement of money, with its plus."""
+    """Formats a movement of money with four decimals and its sign."""
     return _data(amount, _four_decimals(amount, plus="+"))
 
 
 @register.filter
 def price(amount: Decimal | None, more: str = "") -> SafeString:
-    """A price with three digits that matter; `more` ends its title."""
+    """Formats a price with three significant digits; `more` is added to its title."""
     return UNKNOWN if amount is None else _data(amount, _rounded(amount, least_places=2), more)
 
 
 @register.filter
 def rate(units: Decimal) -> SafeString:
-    """An exchange rate, to five digits."""
+    """Formats an exchange rate with five significant digits."""
     return _data(units, f"{Context(prec=5).create_decimal(units).normalize():f}")
 
 
 @register.filter
 def measure(quantity: Decimal | None) -> SafeString:
-    """A measured quantity, to three digits."""
+    """Formats a measured quantity with three significant digits."""
     return UNKNOWN if quantity is None else _data(quantity, _rounded(quantity))
 
 
 @register.filter
 def energy(watt_hours: Decimal | None) -> SafeString:
-    """A sum of Wh in Wh, kWh or MWh."""
+    """Formats an energy in Wh, kWh or MWh."""
     return _scaled(watt_hours, ("Wh", "kWh", "MWh"))
 
 
 @register.filter
 def mass(grams: Decimal | None) -> SafeString:
-    """A sum of grams in g, kg or t."""
+    """Formats a mass in g, kg or t."""
     return _scaled(grams, ("g", "kg", "t"))
 
 
 @register.filter
 def compact(number: int) -> SafeString:
-    """A large number in k, M or B."""
+    """Formats a whole number, if it is large in k, M or B."""
     return (
         _data(Decimal(number), f"{number:,}") if number < WHOLE_BELOW else _scaled(Decimal(number), ("", "k", "M", "B"))
     )
@@ -83,19 +83,19 @@ def compact(number: int) -> SafeString:
 
 @register.filter
 def measure_range(quantities: tuple[Decimal, Decimal] | None) -> SafeString:
-    """A range, as `measure`."""
+    """Formats a range of measured quantities."""
     return UNKNOWN if quantities is None else _range(*map(measure, quantities))
 
 
 @register.filter
 def count_range(numbers: tuple[int, int] | None) -> str:
-    """A range, as `count`."""
+    """Formats a range of whole numbers."""
     return UNKNOWN if numbers is None else _range(*map(count, numbers))
 
 
 @register.filter
 def count(number: int | None) -> str:
-    """A whole number in groups of three."""
+    """Formats a whole number with commas between groups of three digits."""
     return UNKNOWN if number is None else f"{number:,}"
 
 
@@ -111,7 +111,7 @@ def _data(value: Decimal, shown: str, unit: str = "") -> SafeString:
 def _scaled(value: Decimal | None, units: tuple[str, ...]) -> SafeString:
     if value is None:
         return UNKNOWN
-    # The unit goes by what is shown: 999.9 Wh are shown as 1 kWh, not as 1,000 Wh.
+    # Chooses the unit after rounding: 999.9 Wh are shown as 1 kWh, not as 1,000 Wh.
     rounded = Context(prec=DIGITS, rounding=ROUND_HALF_EVEN).plus(value)
     steps = min(max(0, rounded.adjusted() // 3), len(units) - 1) if value else 0
     shown = _data(value, _rounded(value.scaleb(-3 * steps)), f" {units[0]}".rstrip())

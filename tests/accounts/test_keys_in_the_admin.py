@@ -63,14 +63,14 @@ def test_what_is_confirmed_fails_on_its_next_request_and_is_in_the_history(staff
 
 def test_what_was_deleted_meanwhile_is_left_alone_and_said(staff: Client, chosen: list[ApiKey]) -> None:
     keys.delete(chosen[0])
-    assert "Keys deleted: 1. Left alone: 1, deleted before" in plain(post(staff, chosen, **CONFIRMED).text)
+    assert "Keys deleted: 1. Not deleted: 1, because" in plain(post(staff, chosen, **CONFIRMED).text)
     assert LogEntry.objects.get().object_id == str(chosen[1].pk)
 
 
 def test_keys_that_are_deleted_already_are_not_asked_for(staff: Client, chosen: list[ApiKey]) -> None:
     keys.delete(chosen[0])
     response = post(staff, chosen[:1], "?state=deleted")
-    assert "Keys deleted: 0. Left alone: 1, deleted before" in plain(response.text)
+    assert "Keys deleted: 0. Not deleted: 1, because" in plain(response.text)
     assert response.redirect_chain == [(f"{LIST}?state=deleted", 302)]
 
 

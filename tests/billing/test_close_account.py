@@ -50,7 +50,7 @@ def test_its_keys_fail_from_the_next_request_on_and_the_statement_has_every_requ
     assert rows[-1]["reconciled"] == "true"
     again = gateway.manage("close_account", account.name, "--reason", REASON, "--statement", str(tmp_path / "2.csv"))
     assert "is closed already" in again.stderr
-    assert "is closed, which nothing takes back" in gateway.manage("suspend_account", account.name, "--lift").stderr
+    assert "is closed, which cannot be undone" in gateway.manage("suspend_account", account.name, "--lift").stderr
     assert "This account is closed" in gateway.manage("create_key", account.name, "--name", "more").stderr
 
 

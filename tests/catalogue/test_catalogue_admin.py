@@ -140,7 +140,7 @@ def test_tiers_that_staff_edit_are_exact_and_have_a_history(seed: Seed, llama: E
         ('[{"above_prompt_tokens": 0}]', "tiers[0].above_prompt_tokens: Ensure this value is greater than or equal"),
         (
             '[{"above_prompt_tokens": 9, "prompt_per_1m_tokens": 1.5}]',
-            "tiers[0].completion_per_1m_tokens: must be stated in a tier, as it is beside it",
+            "tiers[0].completion_per_1m_tokens: must be stated in a tier, as next to the tiers",
         ),
         ('[{"above_prompt_tokens": 9, "prompt_per_1m_tokens": NaN}]', "prompt_per_1m_tokens: must be a number"),
     ],

@@ -43,12 +43,12 @@ def catalogue(**fields: Any) -> Snapshot:
     ],
 )
 def test_the_nearest_ids_are_named(asked: str, meant: list[str]) -> None:
-    assert nearest.Ids(catalogue()).nearest(asked) == meant
+    assert nearest.IdIndex(catalogue()).nearest(asked) == meant
 
 
 @pytest.mark.parametrize("fields", [{"state": "disabled"}, {"state": "unavailable"}], ids=str)
 def test_what_is_not_served_is_not_named(fields: Mapping[str, Any]) -> None:
-    assert nearest.Ids(catalogue(**fields)).nearest("openai/openai/gpt-5.1") == []
+    assert nearest.IdIndex(catalogue(**fields)).nearest("openai/openai/gpt-5.1") == []
 
 
 def test_a_new_snapshot_is_looked_at_at_once() -> None:
@@ -57,7 +57,7 @@ def test_a_new_snapshot_is_looked_at_at_once() -> None:
 
 
 def test_a_flood_of_texts_is_not_remembered_for_ever() -> None:
-    ids = nearest.Ids(catalogue())
+    ids = nearest.IdIndex(catalogue())
     for number in range(2000):
         ids.nearest(f"model-{number}" + "x" * 10_000)
     assert len(ids._known) <= nearest.REMEMBERED

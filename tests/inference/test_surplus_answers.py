@@ -21,7 +21,7 @@ from tests.servers.simulator import Simulator
 
 modes = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 HONEST = "slow-first-byte:0.3"  # long enough for a surplus to come before the answer does
-UNASKED = "provider sim sent bytes that nobody had asked for"
+UNASKED = "provider sim sent bytes without a request"
 BROKEN = "provider sim broke off an answer"
 METRIC, BROKEN_ENDS = "gateway_upstream_unexpected_bytes_total", "gateway_upstream_broken_ends_total"
 

@@ -1,4 +1,4 @@
-"""Creates an API key and prints its token, once, alone on stdout."""
+"""Creates an API key and prints its token, and nothing else, on stdout."""
 
 from typing import Any
 
@@ -17,11 +17,11 @@ def _budget(text: str) -> int:
     return value
 
 
-_budget.__name__ = "number of 0 or more"  # argparse puts it into its message
+_budget.__name__ = "number of 0 or more"  # argparse shows it in its message
 
 
 class Command(OperatorCommand):
-    help = "Creates an API key for an account and prints the full token, which is shown only this once."
+    help = "Creates an API key for an account and prints the full token, which cannot be shown again."
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_account(parser)

@@ -1,4 +1,4 @@
-"""Deletes an API key; its next request fails."""
+"""Deletes an API key. Its next request fails."""
 
 from typing import Any
 

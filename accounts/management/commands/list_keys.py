@@ -15,9 +15,7 @@ from gateway.management.tables import as_table
 
 class Command(OperatorCommand):
     only_reads = True
-    help = (
-        "Lists an account's keys by name, newest first, with what shows of their tokens. Deleted ones with --deleted."
-    )
+    help = "Lists an account's keys, newest first, with the visible part of their tokens. --deleted adds deleted keys."
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_account(parser)

@@ -10,12 +10,12 @@ from gateway.management.base import OperatorCommand
 
 
 class Command(OperatorCommand):
-    help = "Suspends an account from its next request on: its keys and members may read, and no more. --lift ends it."
+    help = "Suspends an account from its next request on: its keys and members may only read. --lift ends it."
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_account(parser)
         how = parser.add_mutually_exclusive_group(required=True)
-        how.add_argument("--reason", metavar="TEXT", help="why; its owners are told by mail")
+        how.add_argument("--reason", metavar="TEXT", help="why; mailed to the account's owners")
         how.add_argument("--lift", action="store_true", help="ends the suspension")
 
     def handle(self, *_args: Any, **options: Any) -> None:

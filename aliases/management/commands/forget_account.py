@@ -1,4 +1,4 @@
-"""Takes away the names and people of a closed account whose records are old enough."""
+"""Removes the names and people of a closed account whose records are old enough."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from gateway.management.base import OperatorCommand
 class Command(OperatorCommand):
     help = (
         "Forgets a closed account whose last record or ledger entry is older than RECORD_YEARS: names become ids; "
-        "members, invitations, aliases, failures and notices go; ledger and records stay. It needs the role that "
-        "migrates. Nothing takes it back."
+        "members, invitations, aliases, failures and notices are deleted; ledger and records stay. It needs the "
+        "role that migrates. It cannot be undone."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -24,6 +24,6 @@ class Command(OperatorCommand):
         with self.committed_once_printed():
             try:
                 forgetting.forget(account)
-            except forgetting.StillKept as error:
+            except forgetting.RecordsStillKept as error:
                 raise CommandError(str(error)) from None
             self.stdout.write(f"The account {account.pk} has been forgotten: its ledger and records stay.")

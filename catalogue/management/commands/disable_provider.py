@@ -1,4 +1,4 @@
-"""Takes a provider with all its offers out of service."""
+"""Disables a provider with all its offers."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from gateway.management.base import OperatorCommand
 
 
 class Command(OperatorCommand):
-    help = "Takes a provider out of service, on every worker within two seconds. enable_provider ends it."
+    help = "Disables a provider, on every worker within two seconds. enable_provider serves it again."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("provider", metavar="SLUG")
-        parser.add_argument("--reason", required=True, metavar="TEXT", help="why; clients read it in their errors")
+        parser.add_argument("--reason", required=True, metavar="TEXT", help="why; shown to clients in errors")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         provider, reason = provider_from(options["provider"]), options["reason"].strip()

@@ -1,4 +1,4 @@
-"""Serves a provider again that was disabled."""
+"""Serves a disabled provider again."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from gateway.management.base import OperatorCommand
 
 
 class Command(OperatorCommand):
-    help = "Serves a provider again that was disabled, by the command or in the admin."
+    help = "Serves a provider again that was disabled by the command or in the admin."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("provider", metavar="SLUG")

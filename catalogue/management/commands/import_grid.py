@@ -11,14 +11,14 @@ from gateway.management.base import OperatorCommand
 class Command(OperatorCommand):
     help = (
         "Imports the carbon intensity of electricity by the hour from a source, for the zones of the catalogue's "
-        "routes or those named. Running servers follow within two seconds; the same again changes nothing."
+        "routes or the given zones. Running servers use it within two seconds."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("source", choices=sorted(SOURCES))
         parser.add_argument("--zone", action="append", default=[], metavar="ZONE", help="such as FR or SE3; repeatable")
-        parser.add_argument("--file", type=Path, metavar="PATH", help="an answer that was saved, of the one --zone")
-        parser.add_argument("--url", default="", metavar="URL", help="of a mirror, in place of the source's own")
+        parser.add_argument("--file", type=Path, metavar="PATH", help="a saved answer for the one --zone")
+        parser.add_argument("--url", default="", metavar="URL", help="the address of a mirror of the source")
 
     def handle(self, *args: Any, **options: Any) -> None:
         name, zones = options["source"], list(dict.fromkeys(options["zone"]))
@@ -28,7 +28,7 @@ class Command(OperatorCommand):
             raise CommandError(f"{name} has no {', '.join(unknown)}: it has {', '.join(sorted(source.zones))}.")
         if options["file"] is not None:
             if len(zones) != 1:
-                raise CommandError("A file is of one zone: give one --zone.")
+                raise CommandError("A file holds one zone: give one --zone.")
             try:
                 slots = slots_in(source, options["file"].read_bytes())
             except (OSError, BadAnswer) as error:

@@ -10,13 +10,13 @@ from gateway.management.base import OperatorCommand
 
 class Command(OperatorCommand):
     help = (
-        "Makes the catalogue say what these YAML or JSON files say: all of them together, or nothing at all. "
-        "Running servers follow within two seconds. Prints what was created, updated, unchanged and removed."
+        "Makes the catalogue match these YAML or JSON files: all of them together, or nothing at all. "
+        "Running servers use it within two seconds. Prints what was created, updated, unchanged and removed."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "paths", nargs="*", type=Path, metavar="PATH", help="a catalogue file; none: the catalogue that ships"
+            "paths", nargs="*", type=Path, metavar="PATH", help="a catalogue file; without any, the shipped catalogue"
         )
         parser.add_argument("--prune", action="store_true", help="remove the providers and models that no file names")
         parser.add_argument("--dry-run", action="store_true", help="print what would be done and write nothing")

@@ -10,9 +10,9 @@ from gateway.stores.postgresql.base import LOCK_NOT_AVAILABLE
 
 
 class Command(migrate.Command):
-    """Django's own, whose statements wait for no lock longer than requests can.
+    """Replaces Django's command. Its statements wait for a lock at most MIGRATION_LOCK_TIMEOUT.
 
-    Where MIGRATE_DATABASE_URL is set, its role migrates, and gives the role of DATABASE_URL its rights.
+    If MIGRATE_DATABASE_URL is set, its role migrates, and gives the role of DATABASE_URL its rights.
     """
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -43,6 +43,6 @@ class Command(migrate.Command):
                 "The migration it stopped is not applied, those before it are: run `manage.py migrate` again."
             ) from error
         finally:
-            if connection.vendor == "postgresql" and connection.is_usable():  # it may go back to a pool
+            if connection.vendor == "postgresql" and connection.is_usable():  # the connection may be used again
                 with connection.cursor() as cursor:
                     cursor.execute("RESET lock_timeout")

@@ -1,4 +1,4 @@
-"""The server, in the place of this process."""
+"""Replaces this process by the server."""
 
 import os
 import sys
@@ -15,6 +15,6 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []  # the server logs them at its start
 
     def handle(self, *_args: Any, **_options: Any) -> None:
-        # What the environment's file has is left to the file, which a reload reads anew.
+        # Does not pass on the variables of the environment's file: the server and each reload read the file.
         own = {name: value for name, value in os.environ.items() if name not in settings.READ_FROM_FILE}
-        os.execve(sys.executable, COMMAND, own)  # noqa: S606  # the pid stays, and with it whom signals reach
+        os.execve(sys.executable, COMMAND, own)  # noqa: S606  # keeps the pid, so that signals reach the server

@@ -1,6 +1,6 @@
-"""Django's PostgreSQL backend, with bounded waits."""
+"""Extends Django's PostgreSQL backend with bounded waits."""
 
 from contextvars import ContextVar
 
-# How many seconds a statement is waited for (`gateway.server.db`); None is without end.
+# How many seconds to wait for a statement (`gateway.server.db`); without a limit if None.
 patience: ContextVar[float | None] = ContextVar("patience", default=None)

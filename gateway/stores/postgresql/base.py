@@ -1,4 +1,4 @@
-"""Django's PostgreSQL, whose connections may go silent, or lead to a former primary."""
+"""Replaces connections to PostgreSQL that go silent or lead to a former primary."""
 
 import time
 from typing import Any
@@ -12,14 +12,14 @@ from psycopg.pq import TransactionStatus
 
 from . import patience
 
-# What the kernel gives up in seconds instead of hours; DATABASE_URL may say otherwise.
+# Lets the kernel give up a dead connection in seconds instead of hours; DATABASE_URL may override these.
 CONNECTION_LIMITS = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,  # milliseconds
-    # An address that a proxy moves may lead to a standby for a moment: what decides is never read there.
+    # While a proxy moves an address, it may lead to a standby, which must not be read.
     "target_session_attrs": "read-write",
 }
 # SQLSTATEs of a server that is not the primary, or is starting or stopping: the next connection may lead to another.
@@ -31,7 +31,7 @@ _drained_at: dict[str, float] = {}
 
 
 def waits() -> dict[str, tuple[int, float]]:
-    """Waits for a connection and their seconds, by database."""
+    """Returns by database how often a connection was waited for, and for how many seconds in total."""
     pools = base.DatabaseWrapper._connection_pools  # type: ignore[attr-defined]  # django-stubs leaves it out
     found = {alias: pool.get_stats() for alias, pool in pools.items()}
     return {
@@ -41,7 +41,7 @@ def waits() -> dict[str, tuple[int, float]]:
 
 
 class Connection(psycopg.Connection[Any]):
-    """A connection that is closed when `patience` ends."""
+    """Closes itself if a statement takes longer than `patience` or the server is not the primary."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -51,7 +51,7 @@ class Connection(psycopg.Connection[Any]):
         try:
             return super().wait(gen, interval, patience.get() if timeout is None else timeout)
         except _WaitTimeout:
-            self.pgconn.finish()  # its answer may come yet, and would be taken for that to the next statement
+            self.pgconn.finish()  # a late answer would be taken for the answer to the next statement
             raise psycopg.OperationalError("the database does not answer") from None
         except psycopg.Error as error:
             if error.sqlstate not in NOT_THE_PRIMARY:
@@ -60,10 +60,10 @@ class Connection(psycopg.Connection[Any]):
             raise psycopg.OperationalError(str(error)) from error
 
 
-# A pool does not ask a connection whether it still lives before it hands it out: that would be a round trip more for
-# every request. What ends one of them (a restart, a firewall) mostly ends them all.
+# The pool does not check a connection before it is used: that would be one more round trip for every request. Whatever
+# ends one of them (a restart, a firewall) usually ends them all.
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Django's, whose pool drops idle connections with a lost one."""
+    """Replaces Django's wrapper. Its pool discards all idle connections when one of them proves broken."""
 
     def __init__(self, settings_dict: dict[str, Any], alias: str = DEFAULT_DB_ALIAS) -> None:
         super().__init__(settings_dict, alias)
@@ -78,7 +78,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         pool = getattr(connection, "_pool", None)
         is_lost = connection is not None and connection.pgconn.transaction_status in LOST
         super()._close()  # type: ignore[misc]  # django-stubs leaves it out
-        # Of the many that are lost at once, the first speaks for all that are as old.
+        # If many are lost at once, the pool is drained for the first of them only.
         if is_lost and pool is not None and connection.opened_at > _drained_at.get(self.alias, 0.0):
             _drained_at[self.alias] = time.monotonic()
             pool.drain()

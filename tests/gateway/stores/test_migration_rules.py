@@ -59,8 +59,8 @@ def _faults(*operations: Operation) -> list[str]:
         (RemoveConstraint("record", "one"), "ON CONFLICT"),
         (RenameField("record", "name", "title"), "renames a column"),
         (DeleteModel("Record"), "drops a table"),
-        (RunSQL("UPDATE things_record SET count = 1"), "code that nobody can check"),
-        (RunPython(RunPython.noop), "code that nobody can check"),
+        (RunSQL("UPDATE things_record SET count = 1"), "code that no rule can check"),
+        (RunPython(RunPython.noop), "code that no rule can check"),
         (SeparateDatabaseAndState(database_operations=[RemoveField("record", "name")]), "drops a column"),
     ],
 )

@@ -1,3 +1,3 @@
-"""Times in the admin, to the second with their zone."""
+"""Shows times in the admin with seconds and their zone."""
 
 DATETIME_FORMAT = "j M Y, H:i:s e"
