@@ -18,6 +18,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 
+from gateway.db.pool import on_a_live_connection
 from gateway.errors import (
     AccountClosed,
     AccountSuspended,
@@ -34,7 +35,6 @@ from gateway.observing.request_events import (
     event_of,
 )
 from gateway.observing.write_behind import WriteBehind
-from gateway.server.db import on_a_live_connection
 
 from . import names
 from .models import TOKEN_PREFIX, Account, ApiKey, User

@@ -6,8 +6,8 @@ from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from gevent import monkey
 from gevent.threadpool import ThreadPool
 
+from gateway.db.pool import release_all
 from gateway.errors import WorkerBusy
-from gateway.server.db import release_all
 
 THREADS = 1  # in each worker, so that requests keep the other cores
 WAITING = 8  # in addition to the one that runs; the last of them waits for some seconds

@@ -10,10 +10,10 @@ from django.conf import settings
 from billing.usage.request_failures import Named
 from catalogue.routing import health, nearest, quota, selection
 from catalogue.routing.routes import ALIAS, AliasId, AutoId, ExplicitId, Route, Snapshot, parse_model_id, pin
+from gateway.db.pool import BRIEF_SECONDS, answering_within, release
+from gateway.db.sessions import Statement, sessions_of
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName, InvalidRequest
-from gateway.fastpath.postgresql import Statement, sessions_of
 from gateway.observing.request_events import RequestEvent
-from gateway.server.db import BRIEF_SECONDS, answering_within, release
 
 from .models import Alias
 

@@ -17,10 +17,10 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from accounts.models import Account, ApiKey, Membership, Suspension, User
+from gateway.db.pool import release
 from gateway.ids import uuid7
 from gateway.money import plain
 from gateway.pages import mail
-from gateway.server.db import release
 
 EVERY_SECONDS = 300.0
 AHEAD = timedelta(days=7)  # of a key's expiry

@@ -19,7 +19,7 @@ from catalogue.models import GridIntensity
 from catalogue.pricing import FOOTPRINT_PLACES, MEASURED, MODELLED
 from catalogue.routing import snapshot
 from catalogue.routing.routes import Route
-from gateway.server.db import release
+from gateway.db.pool import release
 from gateway.server.turns import take_turns
 
 from .parts import choices

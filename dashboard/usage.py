@@ -13,7 +13,7 @@ from billing.models import NO_ALIAS
 from billing.usage.replica import from_replica
 from billing.usage.statement import Line
 from billing.usage.statistics import By, Row, Scope, Totals, breakdown, hourly
-from gateway.server.db import release
+from gateway.db.pool import release
 
 from .parts import charts, choices
 from .parts.access import AccountContext, account_page

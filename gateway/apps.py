@@ -21,9 +21,9 @@ class GatewayConfig(AppConfig):
         # Imported here, since these need complete settings.
         from django.conf import settings
 
+        from .db import sessions as prepared
         from .edge import health, middleware
         from .edge.refusals import READINGS, overload
-        from .fastpath import postgresql as prepared
         from .fastpath.redis import shared_store
         from .observing import access_log
         from .pages import mail
@@ -54,6 +54,6 @@ def settings_are_sensible(**_options: Any) -> list[checks.CheckMessage]:
 @checks.register("migrations", deploy=True)
 def migrations_are_safe_on_a_live_system(**_options: Any) -> list[checks.CheckMessage]:
     """Returns an error for each rule that a migration breaks."""
-    from .stores import migration_rules  # loads every migration; a server needs none of them
+    from .db import migration_rules  # loads every migration; a server needs none of them
 
     return migration_rules.broken()

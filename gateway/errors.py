@@ -32,7 +32,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from .stores.outages import AWAY, Outage
+from .db.outages import AWAY, Outage
 
 logger = logging.getLogger(__name__)
 

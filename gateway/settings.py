@@ -263,7 +263,7 @@ def _database(*, pool_size: int, statement_timeout_ms: int, variable: str = "DAT
     else:
         options |= {"prepare_threshold": 0, "options": f"-c statement_timeout={statement_timeout_ms}"}
     return database | {
-        "ENGINE": "gateway.stores.postgresql",
+        "ENGINE": "gateway.db.postgresql",
         "CONN_MAX_AGE": 0,
         "CONN_HEALTH_CHECKS": False,
         "DISABLE_SERVER_SIDE_CURSORS": DATABASE_TRANSACTION_POOLING,
@@ -284,13 +284,13 @@ DATABASES = {
 MIGRATION_DATABASE = None
 if env.str("MIGRATE_DATABASE_URL", ""):
     MIGRATION_DATABASE = _database(pool_size=4, statement_timeout_ms=30_000, variable="MIGRATE_DATABASE_URL")
-    if {MIGRATION_DATABASE["ENGINE"], DATABASES["default"]["ENGINE"]} != {"gateway.stores.postgresql"}:
+    if {MIGRATION_DATABASE["ENGINE"], DATABASES["default"]["ENGINE"]} != {"gateway.db.postgresql"}:
         raise ImproperlyConfigured("MIGRATE_DATABASE_URL is postgres://…, and so must DATABASE_URL be.")
 
 DATABASE_REPLICA_MAX_LAG = _positive("DATABASE_REPLICA_MAX_LAG", 5.0)
 if env.str("DATABASE_REPLICA_URL", ""):  # statistics, lists and downloads (billing.usage.replica)
     DATABASES["replica"] = _database(pool_size=8, statement_timeout_ms=30_000, variable="DATABASE_REPLICA_URL")
-    if {each["ENGINE"] for each in DATABASES.values()} != {"gateway.stores.postgresql"}:
+    if {each["ENGINE"] for each in DATABASES.values()} != {"gateway.db.postgresql"}:
         raise ImproperlyConfigured("DATABASE_REPLICA_URL is postgres://…, and so must DATABASE_URL be.")
     DATABASES["replica"]["OPTIONS"]["target_session_attrs"] = "any"
     DATABASE_ROUTERS = ["billing.usage.replica.Router"]

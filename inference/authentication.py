@@ -13,12 +13,12 @@ from accounts import keys
 from accounts.keys import note_use, verify_key
 from accounts.rate_windows import RateLimits, rate_limits_of
 from billing.models import Wallet
+from gateway.db.pool import is_full, on_a_live_connection, release
+from gateway.db.sessions import Sessions, Statement, integer, moment, sessions_of
 from gateway.edge.refusals import overload
 from gateway.errors import ApiKeyNotRegistered
-from gateway.fastpath.postgresql import Sessions, Statement, integer, moment, sessions_of
 from gateway.money import to_units
 from gateway.observing.request_events import event_of
-from gateway.server.db import is_full, on_a_live_connection, release
 
 SELECT = """
     SELECT k.id, k.account_id, k.verifier, k.expires_at, a.currency, w.balance, k.rpm, k.tpm, a.suspended_at,

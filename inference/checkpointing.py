@@ -17,7 +17,7 @@ import gevent
 from django.db import Error
 
 from billing.ledger import checkpoints
-from gateway.stores.outages import Outage
+from gateway.db.outages import Outage
 
 logger = logging.getLogger(__name__)
 _outage = Outage("checkpoints of open streams cannot be written", logger.error)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 
 from catalogue.routing.routes import Route
-from gateway.stores.outages import Outage
+from gateway.db.outages import Outage
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Who serves by the role of gateway/stores/serving_role.sql does all that serving takes, and cannot touch the books."""
+"""Who serves by the role of gateway/db/serving_role.sql does all that serving takes, and cannot touch the books."""
 
 import re
 from collections.abc import Iterator

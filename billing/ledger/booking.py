@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from catalogue.routing import quota
 from catalogue.routing.counters import SHARDS, RouteDay
-from gateway.fastpath.postgresql import Parameters, Sessions, Statement, integer
+from gateway.db.sessions import Parameters, Sessions, Statement, integer
 from gateway.money import LossyValueError, from_units
 
 from ..models import Checkpoint, FrozenTerms, Generation, LedgerEntry, Wallet

@@ -14,8 +14,8 @@ from django.db.utils import InterfaceError, OperationalError
 from gevent.event import AsyncResult
 from gevent.lock import Semaphore
 
-from gateway.fastpath.postgresql import Sessions, sessions_of
-from gateway.server.db import release
+from gateway.db.pool import release
+from gateway.db.sessions import Sessions, sessions_of
 
 from . import spool
 from .booking import Settlement, book, book_together

@@ -17,7 +17,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import DataError, Error, IntegrityError
 
-from gateway.stores.outages import Outage
+from gateway.db.outages import Outage
 
 from ..models import Generation
 from .unsettled import BadSerializedGeneration, Unsettled, deserialized

@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-from gateway.stores.online_index import AddIndexOnline
+from gateway.db.online_index import AddIndexOnline
 
 
 class Migration(migrations.Migration):

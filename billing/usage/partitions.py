@@ -15,9 +15,9 @@ from typing import Any
 from django.db import OperationalError, connection, transaction
 from django.db.backends.utils import CursorWrapper
 
+from gateway.db.online_index import PARTITIONED
+from gateway.db.postgresql.base import LOCK_NOT_AVAILABLE
 from gateway.ids import first_uuid7
-from gateway.stores.online_index import PARTITIONED
-from gateway.stores.postgresql.base import LOCK_NOT_AVAILABLE
 
 from ..models import Generation
 
@@ -44,7 +44,7 @@ _REFERENCES = """
     WHERE confrelid = to_regclass(%s) AND conparentid = 0
 """
 _NEVER_ANALYZED = "SELECT 1 FROM pg_class WHERE oid = to_regclass(%s) AND reltuples < 0"
-# Without what default privileges gave: records are less open than other tables (gateway/stores/serving_role.sql).
+# Without what default privileges gave: records are less open than other tables (gateway/db/serving_role.sql).
 _GRANTS = """
     SELECT format(change, privilege_type, %s::text, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END)
     FROM (VALUES ('REVOKE ALL ON %%2$s FROM %%3$s', %s), ('GRANT %%1$s ON %%2$s TO %%3$s', %s)) AS step (change, source)

@@ -18,9 +18,9 @@ from django.db.models import Model
 from django.http import HttpRequest
 from django.utils import timezone
 
+from gateway.db.outages import Outage
+from gateway.db.pool import BRIEF_SECONDS, answering_within, release
 from gateway.edge import rfc3339
-from gateway.server.db import BRIEF_SECONDS, answering_within, release
-from gateway.stores.outages import Outage
 
 from ..models import DailyUsage, FrozenTerms, Generation, LedgerEntry, UsageWatermark
 from .request_failures import FailureDay, RequestFailure

@@ -17,8 +17,8 @@ from django.db.models import BigIntegerField, Count, F, Q, QuerySet, Sum, Value
 from django.db.models.functions import Coalesce, Now, TruncDate, TruncHour
 
 from catalogue.pricing import MEASURED
+from gateway.db.postgresql.base import LOCK_NOT_AVAILABLE
 from gateway.money import EXACT, LossyValueError
-from gateway.stores.postgresql.base import LOCK_NOT_AVAILABLE
 
 from ..models import NO_ALIAS, DailyUsage, Generation, UsageWatermark, Wallet
 

@@ -22,10 +22,10 @@ from django.db.models.query import ModelIterable
 
 from accounts.models import Account
 from catalogue.pricing import MEASURED
+from gateway.db.pool import release
 from gateway.edge.rfc3339 import parse as parse_moment
 from gateway.edge.rfc3339 import to_text
 from gateway.money import plain
-from gateway.server.db import release
 from gateway.server.turns import take_turns
 
 from ..models import Generation, LedgerEntry, Wallet

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from gateway.stores.outages import Outage
+from gateway.db.outages import Outage
 
 from .. import changes, models
 from .grid import KEPT, GridImport, GridSlot

@@ -4,8 +4,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from ..db.pool import release
 from ..errors import MethodNotAllowed
-from ..server.db import release
 from .bodies import (
     parse_object,
     read_body,

@@ -13,9 +13,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import get_resolver, resolve
 from django.utils.cache import add_never_cache_headers
 
+from ..db.pool import WORK_SECONDS, answering_within, release_all
 from ..errors import ApiError, MethodNotAllowed, RequestTooLarge, WorkerBusy
 from ..observing import request_events
-from ..server.db import WORK_SECONDS, answering_within, release_all
 from . import address_limit
 from .exception_handler import (
     API_PREFIXES,

@@ -16,13 +16,13 @@ import orjson
 from gunicorn import SERVER, config, util
 from gunicorn.http import errors as http_errors
 
+from ..db import pool
 from ..errors import BUSY_SECONDS, ApiError, InvalidRequest, WorkerBusy
 from ..ids import request_id, uuid7
 from ..observing.request_events import (
     EVENT,
     RequestEvent,
 )
-from ..server import db
 from ..server.bounded_request import (
     HEAD_SECONDS,
     MOST_HEAD_BYTES,
@@ -123,7 +123,7 @@ class Overload:
         self._free_at = max(self._free_at, now - BURST_SECONDS) + self._seconds_each
         if self._free_at > now:
             pause(self._free_at - now)
-            if not db.is_full():
+            if not pool.is_full():
                 return False
         # 3. Refuse it.
         self._count(now)
@@ -155,7 +155,9 @@ class Overload:
 
 overload = Overload()
 READINGS = [
-    Reading("gateway_waiting_requests", "Requests that wait to have their key looked up.", lambda: {"": db.waiting()}),
+    Reading(
+        "gateway_waiting_requests", "Requests that wait to have their key looked up.", lambda: {"": pool.waiting()}
+    ),
     Reading(
         "gateway_shed_requests",
         "Requests that were refused because too many waited.",

@@ -14,9 +14,9 @@ from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 
+from ..db.pool import WORK_SECONDS, answering_within, release_all
 from ..errors import ApiError, InvalidRequest
 from ..observing import request_events
-from ..server.db import WORK_SECONDS, answering_within, release_all
 from .bodies import too_large
 
 Environ = dict[str, Any]

@@ -12,7 +12,7 @@ from django.conf import settings
 from gevent import get_hub
 from greenlet import getcurrent, greenlet
 
-from ..stores.outages import Outage
+from ..db.outages import Outage
 from . import READABLE, WRITABLE
 
 logger = logging.getLogger(__name__)

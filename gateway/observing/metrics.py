@@ -14,14 +14,14 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 from prometheus_client import Counter, Gauge, Histogram
 
+from ..db import sessions as prepared
+from ..db.postgresql import base
 from ..errors import OWN_CODES, ApiError
-from ..fastpath import postgresql as prepared
 from ..fastpath.http_client import UpstreamAttempt
 from ..fastpath.redis import shared_store
 from ..money import UNITS
 from ..server.hooks import Reading, worker_hooks
 from ..server.turns import take_turns
-from ..stores.postgresql import base
 from .metrics_server import FOLDER
 from .request_events import (
     OPERATIONS,

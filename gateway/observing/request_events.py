@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
 
+from ..db.outages import Outage
 from ..errors import ApiError
 from ..fastpath.http_client import UpstreamAttempt
 from ..ids import request_id, uuid7
-from ..stores.outages import Outage
 
 logger = logging.getLogger(__name__)
 LONGEST_TEXT = 1000  # characters of a client's text: events may be kept for a while

@@ -31,10 +31,10 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from ..db.outages import Outage
 from ..fastpath.http_client import UpstreamAttempt
 from ..money import UNITS
 from ..server.hooks import Periodic, worker_hooks
-from ..stores.outages import Outage
 from . import request_events
 from .request_events import (
     OPERATIONS,

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from ..stores.outages import AWAY
+from ..db.outages import AWAY
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")

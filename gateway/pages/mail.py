@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
 from django.utils.encoding import punycode
 
-from ..stores.outages import Outage
+from ..db.outages import Outage
 
 logger = logging.getLogger(__name__)
 outage = Outage("a mail could not be sent", logger.error)

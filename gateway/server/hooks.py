@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 import gevent
 
-from ..stores.outages import Outage
-from .db import WORK_SECONDS, answering_within, release_all
+from ..db.outages import Outage
+from ..db.pool import WORK_SECONDS, answering_within, release_all
 
 logger = logging.getLogger(__name__)
 Hook = Callable[[], None]

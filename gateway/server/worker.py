@@ -68,9 +68,10 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
         gc.disable()  # until everything is loaded: nothing of it is garbage, and searching takes a tenth of a start
         super().patch()
         ggevent.StreamServer = _Listener
-        from . import db, hooks
+        from ..db import pool
+        from . import hooks
 
-        self._hooks, self._database = hooks, db
+        self._hooks, self._pool = hooks, pool
         RequestParser.mesg_class = BoundedRequest
         wsgi.Response = UpgradingResponse
         parser.SocketUnreader = DeadlineUnreader
@@ -126,7 +127,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
                 gevent.sleep(BEAT_SECONDS)
 
     def _run(self, hooks: Any) -> Any:
-        return self._hooks.run_each(hooks, statement_seconds=self._database.BRIEF_SECONDS)
+        return self._hooks.run_each(hooks, statement_seconds=self._pool.BRIEF_SECONDS)
 
     def _beat(self) -> None:
         while True:
@@ -169,7 +170,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
         try:
-            if self._database.is_full() and self.overload.shed(self, req, sock):
+            if self._pool.is_full() and self.overload.shed(self, req, sock):
                 return None
             self.overload.served += 1
             return super().handle_request(listener_name, req, sock, addr)

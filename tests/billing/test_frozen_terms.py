@@ -20,7 +20,7 @@ from billing.models import FROZEN, FrozenTerms, Generation
 from billing.usage.representations import metrics_of, record_of, stats_of
 from billing.usage.statement import Period, Totals, lines
 from catalogue.footprint.energy import EnergyFigures, PerToken, Range
-from gateway.fastpath.postgresql import Sessions
+from gateway.db.sessions import Sessions
 from tests.chat import answer
 from tests.factories import EUR_PRICE, TIERED_PRICE, mismatches, new_account, served, unsettled
 from tests.servers.customer import Customer

@@ -20,7 +20,7 @@ from billing import maintenance, notices
 from billing.ledger import entries as ledger
 from billing.models import Wallet
 from billing.notices import Notice
-from gateway.stores.outages import Outage
+from gateway.db.outages import Outage
 from tests.billing.records import open_for
 from tests.dashboard.people import joined
 

@@ -19,8 +19,8 @@ from pytest_django import Settings
 
 from accounts import invitations
 from accounts.models import Account, Invitation, Membership, User
+from gateway.db.outages import Outage
 from gateway.pages import mail
-from gateway.stores.outages import Outage
 from tests.dashboard.people import GUEST, MEMBER, OWNER, client_of, joined, words
 from tests.factories import new_account
 from tests.page_text import plain

@@ -14,8 +14,8 @@ from django_ratelimit import core as ratelimit
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from accounts.models import User
+from gateway.db.outages import Outage
 from gateway.pages import mail
-from gateway.stores.outages import Outage
 from tests.billing.records import open_for
 from tests.dashboard.test_sign_in import Clock
 

@@ -25,14 +25,14 @@ class ShortWaits(AppConfig):
 
     def ready(self) -> None:
         from billing.ledger import settlement  # noqa: PLC0415  # these need the settings above
-        from gateway.fastpath import postgresql  # noqa: PLC0415
-        from gateway.server import db, hooks  # noqa: PLC0415
+        from gateway.db import pool, sessions  # noqa: PLC0415
+        from gateway.server import hooks  # noqa: PLC0415
         from inference import checkpointing  # noqa: PLC0415
 
         settlement.RETRY_SECONDS = SECONDS
-        settlement.SILENCE_SECONDS = postgresql.SETTLEMENT_SECONDS = 1.5 * SECONDS  # above the statement timeout
-        postgresql.LOOK_SECONDS = 0.1
-        db.BRIEF_SECONDS = 3 * SECONDS
+        settlement.SILENCE_SECONDS = sessions.SETTLEMENT_SECONDS = 1.5 * SECONDS  # above the statement timeout
+        sessions.LOOK_SECONDS = 0.1
+        pool.BRIEF_SECONDS = 3 * SECONDS
         checkpointing.RENEW_EVERY_SECONDS = SECONDS
         hooks.RETRY_SECONDS = SECONDS
 

@@ -5,8 +5,8 @@ from django.core.management import CommandError
 from django.core.management.commands import migrate
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 
-from gateway.stores import serving_role
-from gateway.stores.postgresql.base import LOCK_NOT_AVAILABLE
+from gateway.db import serving_role
+from gateway.db.postgresql.base import LOCK_NOT_AVAILABLE
 
 
 class Command(migrate.Command):

@@ -14,9 +14,9 @@ from billing.maintenance import maintain_once
 from billing.usage import request_failures
 from catalogue.footprint import grid_import
 from catalogue.routing import health, quota
+from gateway.db.outages import Outage
+from gateway.db.pool import release_all
 from gateway.management.base import OperatorCommand, explain
-from gateway.server.db import release_all
-from gateway.stores.outages import Outage
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 

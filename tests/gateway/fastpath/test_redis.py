@@ -12,9 +12,9 @@ import pytest
 import redis
 from pytest_django import Settings
 
+from gateway.db import outages
 from gateway.fastpath import redis as module
 from gateway.fastpath.redis import Script, SharedStore
-from gateway.stores import outages
 from tests.patience import PATIENCE_SECONDS
 from tests.servers.redis import PrivateRedis
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 from gunicorn.config import Config
 
+from gateway.db import pool
 from gateway.edge import refusals
 from gateway.edge.middleware import at_each_path
 from gateway.edge.responses import PlainResponse, is_allowed
@@ -13,7 +14,6 @@ from gateway.fastpath.http_server import (
     Application,
     Request,
 )
-from gateway.server import db
 from gateway.server.bounded_request import DeadlineUnreader
 
 ASKED = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
@@ -53,7 +53,7 @@ def test_refusals_are_two_thousand_a_second_and_five_more_for_each_request_that_
     clock, shedding = Clock(), refusals.Overload()
     monkeypatch.setattr(refusals, "time", clock)
     monkeypatch.setattr(refusals, "pause", clock.pause)
-    monkeypatch.setattr(db, "is_full", lambda: True)
+    monkeypatch.setattr(pool, "is_full", lambda: True)
     paths = at_each_path({"chat/completions": lambda _: PlainResponse(200, {}, b"")})
     worker = Worker(Application(paths, lambda *_: [], is_ordinary=is_allowed))
 

@@ -89,7 +89,7 @@ def _faults_of(operation: Operation, app_label: str, state: ProjectState) -> Ite
         before = state.models[app_label, operation.model_name_lower].fields[operation.name_lower]
         yield from ((f"{name}: {fault}", hint) for fault, hint in _alteration(before, operation.field))
     elif isinstance(operation, operations.AddIndex) and not isinstance(operation, AddIndexOnline):
-        yield f"{name}: builds an index that writers wait for", "Use gateway.stores.online_index.AddIndexOnline."
+        yield f"{name}: builds an index that writers wait for", "Use gateway.db.online_index.AddIndexOnline."
     elif isinstance(operation, operations.RemoveConstraint):
         model = state.models[app_label, operation.model_name_lower]
         if isinstance(model.get_constraint_by_name(operation.name), models.UniqueConstraint):

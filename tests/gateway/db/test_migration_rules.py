@@ -22,8 +22,8 @@ from django.db.migrations.operations import (
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
-from gateway.stores.migration_rules import BASELINE, broken, faults_of
-from gateway.stores.online_index import AddIndexOnline
+from gateway.db.migration_rules import BASELINE, broken, faults_of
+from gateway.db.online_index import AddIndexOnline
 
 RECORD = CreateModel(
     "Record",
@@ -90,6 +90,6 @@ def test_the_migrations_of_this_release_have_none_but_those_that_are_older_than_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert broken() == []
-    monkeypatch.setattr("gateway.stores.migration_rules.BASELINE", set())
+    monkeypatch.setattr("gateway.db.migration_rules.BASELINE", set())
     found = {tuple(str(fault.msg).split(":")[0].split()) for fault in broken()}
     assert found == BASELINE

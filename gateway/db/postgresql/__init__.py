@@ -2,5 +2,5 @@
 
 from contextvars import ContextVar
 
-# How many seconds to wait for a statement (`gateway.server.db`); without a limit if None.
+# How many seconds to wait for a statement (`gateway.db.pool`); without a limit if None.
 patience: ContextVar[float | None] = ContextVar("patience", default=None)

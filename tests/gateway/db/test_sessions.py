@@ -7,7 +7,7 @@ import pytest
 from django.db import DataError, IntegrityError, OperationalError, connection
 from pytest_django import Settings
 
-from gateway.fastpath.postgresql import Session, Sessions, Statement
+from gateway.db.sessions import Session, Sessions, Statement
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = [

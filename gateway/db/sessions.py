@@ -16,10 +16,10 @@ from gevent.lock import BoundedSemaphore
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format
 
-from ..server import db as stores
-from ..stores.postgresql.base import NOT_THE_PRIMARY
-from . import READABLE, WRITABLE
+from . import pool
+from .postgresql.base import NOT_THE_PRIMARY
 
+READABLE, WRITABLE = 1, 2  # events of gevent's watchers
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # a binary timestamp counts microseconds from here
 # Longer than the statement timeout of that database (5 s): after it the connection must be dead.
 SETTLEMENT_SECONDS = 7.0
@@ -243,15 +243,15 @@ _opened: dict[str, Sessions] = {}
 def open_sessions() -> None:
     """Opens this worker's sessions. Commands use Django's connections."""
     if settings.GATEWAY_FASTPATH and connections["default"].vendor == "postgresql" and not _opened:
-        _opened["default"] = Sessions("default", size=8, patience=stores.BRIEF_SECONDS)
+        _opened["default"] = Sessions("default", size=8, patience=pool.BRIEF_SECONDS)
         _opened["settlement"] = Sessions("settlement", size=4, patience=SETTLEMENT_SECONDS)
         # each greenlet that waits for a semaphore is one of its links
-        stores.waiting = _opened["default"].places.linkcount
+        pool.waiting = _opened["default"].places.linkcount
 
 
 def close_sessions() -> None:
     """Closes the sessions when the worker exits."""
-    stores.waiting = stores.in_the_pool
+    pool.waiting = pool.in_the_pool
     while _opened:
         _opened.popitem()[1].close()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from django.db import OperationalError
 
-from gateway.stores.outages import Outage
+from gateway.db.outages import Outage
 
 AWAY = OperationalError("connection refused\nIs the server running?")
 

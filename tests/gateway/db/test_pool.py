@@ -1,4 +1,4 @@
-"""How long a statement is waited for, by who asks: none without end (gateway.server.db)."""
+"""How long a statement is waited for, by who asks: none without end (gateway.db.pool)."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ from django.db import connection
 from django.test import Client
 
 from accounts.models import User
-from gateway.server.db import BRIEF_SECONDS, WORK_SECONDS
-from gateway.stores.postgresql import patience
+from gateway.db.pool import BRIEF_SECONDS, WORK_SECONDS
+from gateway.db.postgresql import patience
 
 pytestmark = pytest.mark.django_db
 

@@ -10,7 +10,7 @@ from django.db import InterfaceError, OperationalError, connections
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
-from ..stores.postgresql import patience
+from .postgresql import patience
 
 T = TypeVar("T")
 

@@ -1,1 +1,0 @@
-"""Adapts Django to the databases: PostgreSQL's backend, outages, migrations under load."""
