@@ -26,4 +26,4 @@ def note_refused(slug: str, status: int) -> None:
 
 @cache
 def _outage_of(slug: str) -> Outage:
-    return Outage(f"provider {slug} refuses its credential, and is asked with the one of _NEXT", logger.warning)
+    return Outage(f"provider {slug} refuses its credential, so the one in _NEXT is used", logger.warning)

@@ -376,7 +376,7 @@ def refuse_parameters(body: Mapping[str, Any], names: Collection[str]) -> None:
     """Raises InvalidRequest for the first of these fields whose value would change the answer."""
     for name in body:
         if name in names and name not in HINTS and not changes_nothing(body, name):
-            raise InvalidRequest.of_field(name, "asks for what this model does not take.")
+            raise InvalidRequest.of_field(name, "asks for something that this model does not support.")
 
 
 def without_parameters(body: dict[str, Any], names: Collection[str]) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -85,7 +85,7 @@ class AnthropicDialect:
             refuse_parameters(call.body, route.upstream.refused_parameters)
             return
         if call.shape == Shape.EMBEDDING or "messages" not in call.body:
-            raise InvalidRequest.of_field("model", "must be of another provider: this one offers chat alone.")
+            raise InvalidRequest.of_field("model", "must be of another provider: this one offers only chat.")
         refuse_fields(call.body, REFUSED_OF_MESSAGES)
         refuse_service_tier(call, kept=tuple(SERVICE_TIERS))
         refuse_storage(call)

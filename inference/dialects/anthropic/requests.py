@@ -109,7 +109,9 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> Conversation:
     spoken = (turn for turn in _merged(turns) if turn.content or turn.role != "assistant")
     chat = [{"role": turn.role, "content": turn.content} for turn in spoken]
     if not chat:
-        raise InvalidRequest.of_field("messages", "must have one of the user's: this model takes no system alone.")
+        raise InvalidRequest.of_field(
+            "messages", "must contain a message of the user: this model does not take system messages alone."
+        )
     return Conversation(system, chat, untold)
 
 

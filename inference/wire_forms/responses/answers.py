@@ -1,4 +1,4 @@
-"""A chat's normalised answer as a response, whole and event by event."""
+"""Turns a chat's normalised answer into a response, whole or event by event."""
 
 import time
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ from .output import CITED, COMPLETED, INCOMPLETE, Output
 from .requests import Asked
 
 FAILED = "failed"
-# Why an answer is incomplete, by the chat's reason for its finish.
+# The reasons for an incomplete response, by the chat's finish reason.
 INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
 def response_of(normalised: Mapping[str, Any], asked: Asked, report: Report) -> Json:
-    """The response to a whole chat answer."""
+    """Turns a whole chat answer into a response."""
     output = Output(_identity(normalised), normalised["model"], asked)
     (choice, *_) = normalised["choices"]
     message = choice["message"]
@@ -31,14 +31,14 @@ def response_of(normalised: Mapping[str, Any], asked: Asked, report: Report) -> 
     for said in (without(message, (*CITED, "tool_calls")), cited, {"tool_calls": calls}):
         for delta in deltas_of(0, said):
             delta.choice["logprobs"] = choice.get("logprobs")
-            output.add(delta)  # a whole answer is its items alone
+            output.add(delta)  # the events are not needed
     status = INCOMPLETE if choice["finish_reason"] in INCOMPLETE_REASONS else COMPLETED
     output.close(status)
     return response_object(normalised, asked, output.items, choice["finish_reason"], report)
 
 
 class ResponseFraming:
-    """See base.Framing. Events are numbered from 0 without a gap, and `[DONE]` is behind every ending."""
+    """See base.Framing. Events are numbered from 0 without a gap, and every ending is followed by `[DONE]`."""
 
     def __init__(self, own: Mapping[str, Any], asked: Asked) -> None:
         self._own, self._asked = own, asked
@@ -85,7 +85,7 @@ class ResponseFraming:
         return [self._frame({"type": "response.failed", "response": response}), DONE]
 
     def _frame(self, event: Json) -> bytes:
-        """An event with its name and number."""
+        """Writes an event with its name and number."""
         event["sequence_number"] = self._sequence
         self._sequence += 1
         return framed(event, event["type"].encode())
@@ -94,7 +94,7 @@ class ResponseFraming:
 def response_object(
     own: Mapping[str, Any], asked: Asked, items: list[Json], finish: str | None, report: Report | None
 ) -> Json:
-    """The response: its request's fields, its items, and `usage` and `gateway_metadata` where it was settled."""
+    """Builds a response with its request's fields, its items, and `usage` and `gateway_metadata` if it was settled."""
     reason = INCOMPLETE_REASONS.get(finish or "")
     response = {
         "id": own["id"],
@@ -115,13 +115,13 @@ def response_object(
 
 
 def fault_of(error: ApiError) -> Json:
-    """Why a response has failed, in a word of OpenAI's."""
+    """Returns the `error` of a failed response, with one of OpenAI's codes."""
     code = error.code if isinstance(error, ProviderRateLimited) else "server_error"
     return {"code": code, "message": error.message}
 
 
 def usage_of(usage: Mapping[str, Any]) -> Json:
-    """The usage of a chat under the names of a response. Counts that clients demand are 0 where they are unknown."""
+    """Renames a chat's usage to the names of a response. Counts that clients require are 0 if they are unknown."""
     named = dict(usage)
     prompt = named.pop("prompt_tokens_details", {})
     completion = named.pop("completion_tokens_details", {})
@@ -135,13 +135,13 @@ def usage_of(usage: Mapping[str, Any]) -> Json:
 
 
 def _identity(own: Mapping[str, Any]) -> str:
-    """The part of a response's id behind its prefix: its items have it in theirs."""
+    """Returns the part of a response's id after its prefix, which the ids of its items contain."""
     identity: str = own["id"]
     return identity.removeprefix(RESPONSE_PREFIX)
 
 
 def with_bill(response: Mapping[str, Any], report: Report) -> Json:
-    """A response of an upstream's own with our figures in its usage, and `gateway_metadata`."""
+    """Returns an upstream's own response with our figures in its usage, and with `gateway_metadata`."""
     ours, theirs = usage_of(report["usage"]), without_prices(object_of(response.get("usage")))
     for name in ("input_tokens_details", "output_tokens_details"):
         ours[name] |= known(object_of(theirs.get(name)))
