@@ -132,7 +132,7 @@ class Aggregate:
         self._is_chat = shape == Shape.CHAT
         self._answer: dict[str, Any] = {}
         self._choices: dict[int, dict[str, Any]] = {}
-        self._messages: dict[int, _Object] = {}  # the message of each choice
+        self._messages: dict[int, _GrowingObject] = {}  # the message of each choice
 
     def add(self, delta: Delta) -> None:
         """See WholeFromDeltas."""
@@ -140,14 +140,14 @@ class Aggregate:
             self._answer |= chunk
         choice, message = delta.choice, self._messages.get(delta.choice["index"])
         if message is None:
-            message = self._messages[choice["index"]] = _Object()
+            message = self._messages[choice["index"]] = _GrowingObject()
             self._choices[choice["index"]] = {"index": choice["index"], "finish_reason": None}
             self._add_members(choice)
         elif choice.get("logprobs") is not None or not choice.keys() <= PLAIN:
             self._add_members(choice)
         if isinstance(delta, Text):
             pieces = message.get(delta.name)
-            if isinstance(pieces, _Pieces):
+            if isinstance(pieces, _GrowingText):
                 pieces.append(delta.text)
             else:
                 merged(message, {delta.name: delta.text})
@@ -181,22 +181,22 @@ class Aggregate:
         return {**choice, "message": message}
 
 
-class _Pieces(list[str]):
+class _GrowingText(list[str]):
     """Holds the pieces of a growing string, joined once: joining at each piece would copy the answer for each token."""
 
 
-class _Object(dict[str, Any]):
+class _GrowingObject(dict[str, Any]):
     """Holds a growing object that is ours to change in place; an object of a chunk's is copied into one first."""
 
 
-class _Numbered(dict[Any, Any]):
+class _GrowingIndexedList(dict[Any, Any]):
     """Holds a growing list of objects by their `index`, so that none has to be searched for.
 
     If two objects share an index but differ in type, the second one's key is both its index and its type.
     """
 
 
-class _Listed(list[Any]):
+class _GrowingList(list[Any]):
     """Holds a growing list, with each object once: some upstreams repeat all earlier objects in each chunk."""
 
     def __init__(self, items: list[Any]) -> None:
@@ -217,9 +217,9 @@ class _Listed(list[Any]):
 
 def whole(value: Any) -> Any:
     """Converts a growing value to plain JSON values, with its strings joined."""
-    if isinstance(value, _Pieces):
+    if isinstance(value, _GrowingText):
         return "".join(value)
-    if isinstance(value, _Numbered):
+    if isinstance(value, _GrowingIndexedList):
         return [whole(item) for item in value.values()]
     if isinstance(value, dict):
         return {name: whole(item) for name, item in value.items()}
@@ -228,18 +228,18 @@ def whole(value: Any) -> Any:
 
 def merged(known: Any, added: Any) -> Any:
     """Merges a delta's value into a known one, in place where possible. The cost is linear in `added`."""
-    if isinstance(known, (str, _Pieces)) and isinstance(added, str):
-        pieces = known if isinstance(known, _Pieces) else _Pieces([known])
+    if isinstance(known, (str, _GrowingText)) and isinstance(added, str):
+        pieces = known if isinstance(known, _GrowingText) else _GrowingText([known])
         pieces.append(added)
         return pieces
-    if isinstance(known, _Numbered | list) and isinstance(added, list):
-        if _is_indexed(added) and (isinstance(known, _Numbered) or _is_indexed(known)):
+    if isinstance(known, _GrowingIndexedList | list) and isinstance(added, list):
+        if _is_indexed(added) and (isinstance(known, _GrowingIndexedList) or _is_indexed(known)):
             return _merged_by_index(known, added)
-        listed = known if isinstance(known, _Listed) else _Listed(whole(known))
+        listed = known if isinstance(known, _GrowingList) else _GrowingList(whole(known))
         listed.take(added)
         return listed
     if isinstance(known, dict) and isinstance(added, dict):
-        both = known if isinstance(known, _Object) else _Object(known)
+        both = known if isinstance(known, _GrowingObject) else _GrowingObject(known)
         for name, value in added.items():
             # Identifiers are sent once, or repeated as a whole, but never in pieces.
             if name not in both:
@@ -254,8 +254,12 @@ def _is_indexed(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, dict) and type(item.get("index")) is int for item in value)
 
 
-def _merged_by_index(known: Any, added: list[dict[str, Any]]) -> _Numbered:
-    numbered = known if isinstance(known, _Numbered) else _Numbered({item["index"]: item for item in known})
+def _merged_by_index(known: Any, added: list[dict[str, Any]]) -> _GrowingIndexedList:
+    numbered = (
+        known
+        if isinstance(known, _GrowingIndexedList)
+        else _GrowingIndexedList({item["index"]: item for item in known})
+    )
     for item in added:
         key: Any = item["index"]
         if key in numbered and numbered[key].get("type") != item.get("type", numbered[key].get("type")):

@@ -30,7 +30,7 @@ class Call:
     - `sent` names all fields that the client sent, `adjusted` those that are changed or dropped for every upstream.
     - `asked` is what the wire form needs of its request to write the answer.
     - `counts` means that only the prompt's tokens are counted.
-    - `as_it_came` is the client's body if `body` is a translation of it.
+    - `original_body` is the client's body if `body` is a translation of it.
     """
 
     shape: Shape
@@ -45,11 +45,11 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     asked: Any = None
     counts: bool = False
-    as_it_came: dict[str, Any] | None = None
+    original_body: dict[str, Any] | None = None
 
     def drop_content(self) -> None:
         """Deletes everything but numbers and booleans from the bodies, which frees them for all holders of the call."""
-        for body in (self.body, self.as_it_came or {}):
+        for body in (self.body, self.original_body or {}):
             for name, value in list(body.items()):
                 if not isinstance(value, int | float):
                     del body[name]

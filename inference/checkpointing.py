@@ -50,7 +50,7 @@ class Checkpointed(Protocol):
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenStream:
     """Holds an open stream. `well_at` is when its checkpoint was last written, or was not needed yet."""
 
     stream: Checkpointed
@@ -63,12 +63,12 @@ class _Open:
         return self.stream.has_delivered
 
 
-_open: dict[uuid.UUID, _Open] = {}
+_open: dict[uuid.UUID, _OpenStream] = {}
 
 
 def register(stream: Checkpointed) -> None:
     """Adds a stream that has its first output to the open ones."""
-    _open[stream.generation_pk] = _Open(stream)
+    _open[stream.generation_pk] = _OpenStream(stream)
 
 
 def forget(stream: Checkpointed) -> None:
@@ -119,7 +119,7 @@ def _guard() -> None:
         end_lost()
 
 
-def _in_batches(write: Callable[[Sequence[_Open]], None], streams: Collection[_Open]) -> None:
+def _in_batches(write: Callable[[Sequence[_OpenStream]], None], streams: Collection[_OpenStream]) -> None:
     remaining = iter(streams)
     while batch := [known for known in islice(remaining, AT_ONCE) if known.stream.generation_pk in _open]:
         try:
@@ -130,7 +130,7 @@ def _in_batches(write: Callable[[Sequence[_Open]], None], streams: Collection[_O
             _outage.worked()
 
 
-def _insert(batch: Sequence[_Open]) -> None:
+def _insert(batch: Sequence[_OpenStream]) -> None:
     for known in batch:
         known.stream.has_checkpoint = True  # set before the row exists, since settling must delete it from now on
     now, frozen = time.monotonic(), dict(_frozen(batch))
@@ -138,7 +138,7 @@ def _insert(batch: Sequence[_Open]) -> None:
     _note(batch, frozen, now)
 
 
-def _renew(batch: Sequence[_Open]) -> None:
+def _renew(batch: Sequence[_OpenStream]) -> None:
     now, frozen = time.monotonic(), dict(_frozen(batch))
     alive = checkpoints.renew(frozen)
     for known in batch:
@@ -150,7 +150,7 @@ def _renew(batch: Sequence[_Open]) -> None:
     _note(batch, alive, now)
 
 
-def _frozen(batch: Sequence[_Open]) -> Iterator[tuple[uuid.UUID, str]]:
+def _frozen(batch: Sequence[_OpenStream]) -> Iterator[tuple[uuid.UUID, str]]:
     """Yields what each stream would be settled as.
 
     A stream that raises is skipped, and is ended once its checkpoint is too old.
@@ -162,7 +162,7 @@ def _frozen(batch: Sequence[_Open]) -> Iterator[tuple[uuid.UUID, str]]:
             logger.exception("a stream cannot be frozen")
 
 
-def _note(batch: Sequence[_Open], written: Collection[uuid.UUID] | Mapping[uuid.UUID, str], now: float) -> None:
+def _note(batch: Sequence[_OpenStream], written: Collection[uuid.UUID] | Mapping[uuid.UUID, str], now: float) -> None:
     # `now` is the time before the write: the row may be older than the moment at which the write returned.
     for known in batch:
         if known.stream.generation_pk in written:

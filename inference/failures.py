@@ -80,11 +80,11 @@ def refusal(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted, *, re
 def noted_failure(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted) -> ApiError:
     """Returns the error for a fault like `refusal`, and notes the failure in the provider's health."""
     error, status = refusal(fault, admitted), getattr(fault, "status", None)
-    tell_health(admitted.route, error, status, fault.report.trouble if isinstance(fault, ReportedError) else None)
+    note_in_health(admitted.route, error, status, fault.report.trouble if isinstance(fault, ReportedError) else None)
     return error
 
 
-def tell_health(route: Route, error: ApiError, status: int | None, trouble: Trouble | None) -> None:
+def note_in_health(route: Route, error: ApiError, status: int | None, trouble: Trouble | None) -> None:
     """Notes a failure in the provider's health, where staff see the trouble that clients are not told about.
 
     `status` is None if the upstream did not answer with one.

@@ -40,11 +40,11 @@ from .authentication import Payer
 from .call import Call, Shape
 from .dialects.base import encoded, parse_object
 from .dialects.errors import CONTEXT_OVERFLOW, REFUSED, report_of_body
-from .failures import noted_failure, refusal, refusal_of_status, tell_health
+from .failures import note_in_health, noted_failure, refusal, refusal_of_status
 from .generation import Delivery, Ending, settle
 from .reader import Source, StreamReader, is_event_stream, is_json, may_be_event_stream
 from .stream import BilledStream
-from .unstreamed import ReadAgain, as_stream
+from .unstreamed import RewoundUpstream, as_stream
 from .wire_forms.base import WireForm
 
 Served = TypeVar("Served")
@@ -129,7 +129,7 @@ def with_failover(admitted: Admitted, serve: Callable[[Admitted], Served]) -> Se
         except (UpstreamFailed, ProviderTimeout) as error:
             last = error
             failures.append(error)
-        following = _next(admitted, others, last.fallback_reason, window_above=overflowed)
+        following = _readmit_next(admitted, others, last.fallback_reason, window_above=overflowed)
         if following is None:
             break
         admitted = following
@@ -145,7 +145,7 @@ def with_failover(admitted: Admitted, serve: Callable[[Admitted], Served]) -> Se
     ) from last
 
 
-def _next(admitted: Admitted, others: Iterator[Route], reason: str, *, window_above: float) -> Admitted | None:
+def _readmit_next(admitted: Admitted, others: Iterator[Route], reason: str, *, window_above: float) -> Admitted | None:
     """Readmits the request on the next candidate whose context window is above `window_above`, if that is not 0.
 
     An unknown window counts as too small.
@@ -167,10 +167,10 @@ def _shortest_wait(failures: list[UpstreamFailed | ProviderTimeout]) -> dict[str
     return {"Retry-After": str(min(named))} if named and len(named) == len(waits) else {}
 
 
-def dispatch(admitted: Admitted, call: Call, client: Client, *, comes_at_once: bool = False) -> UpstreamCall:
+def dispatch(admitted: Admitted, call: Call, client: Client, *, is_sent_at_once: bool = False) -> UpstreamCall:
     """Sends `call`, which is in the upstream's shape, and waits for the head of a successful answer.
 
-    If it `comes_at_once`, the answer sends no byte before it is complete: only the overall budget applies, not that for
+    If the answer `is_sent_at_once`, no byte comes before it is complete: only the overall budget applies, not that for
     the first byte.
 
     Raises an ApiError if the upstream fails or refuses, ClientLeft and WorkerStopped.
@@ -178,17 +178,17 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, comes_at_once: b
     # 1. Send the request, and again with the next credential if the first one is refused.
     client.raise_if_gone()  # the client may have left while we waited, for the database above all
     route = admitted.route
-    upstream = _opened(admitted, call, route, client, comes_at_once=comes_at_once)
+    upstream = _open_upstream(admitted, call, route, client, is_sent_at_once=is_sent_at_once)
     if upstream.status in REFUSED_CREDENTIAL and route.upstream.next_credential:
         upstream.close()
         credentials.note_refused(route.upstream.slug, upstream.status)
-        upstream = _opened(admitted, call, credentials.with_next(route), client, comes_at_once=comes_at_once)
+        upstream = _open_upstream(admitted, call, credentials.with_next(route), client, is_sent_at_once=is_sent_at_once)
     # 2. Turn an unsuccessful status into an ApiError.
     try:
         if not 200 <= upstream.status < 300:
             report = report_of_body(upstream.status, _refusal_body(upstream))
             refused = refusal_of_status(report, admitted, retry_after=upstream.headers.get("retry-after", ""))
-            tell_health(route, refused, report.status, report.trouble)
+            note_in_health(route, refused, report.status, report.trouble)
             raise refused
     except UpstreamFault as fault:
         upstream.close()
@@ -199,7 +199,9 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, comes_at_once: b
     return upstream
 
 
-def _opened(admitted: Admitted, call: Call, route: Route, client: Client, *, comes_at_once: bool) -> UpstreamCall:
+def _open_upstream(
+    admitted: Admitted, call: Call, route: Route, client: Client, *, is_sent_at_once: bool
+) -> UpstreamCall:
     """Sends the request and returns the upstream once the head of its answer is there, with any status.
 
     Raises like `dispatch`.
@@ -207,7 +209,7 @@ def _opened(admitted: Admitted, call: Call, route: Route, client: Client, *, com
     with step("preparing the upstream request", NOTHING_BILLED):
         request = admitted.dialect.request(call, route)
     deadlines = Deadlines(_first_byte_seconds(len(request.body)))
-    if comes_at_once:
+    if is_sent_at_once:
         deadlines.whole_answer()
     upstream = UpstreamCall(request, deadlines, client, admitted.payer.account_id)
     del request  # so that the body is freed once it is sent
@@ -244,13 +246,13 @@ def _complete(admitted: Admitted, client: Client) -> Answer:
     is_long = may_be_long(admitted.upstream_call, admitted.route)
     aggregated = is_long and may_be_streamed(admitted.upstream_call, admitted.route)
     asked = replace(admitted.upstream_call, stream=aggregated)
-    upstream = dispatch(admitted, asked, client, comes_at_once=is_long and not aggregated)
+    upstream = dispatch(admitted, asked, client, is_sent_at_once=is_long and not aggregated)
     # 2. Read the whole answer.
     try:
         if aggregated and _is_stream(upstream):
-            answer, outcome = _aggregated(admitted, upstream, upstream)
+            answer, outcome = _read_aggregated(admitted, upstream, upstream)
         else:
-            answer, outcome = _whole(admitted, upstream)
+            answer, outcome = _read_whole(admitted, upstream)
         if not ENDINGS[outcome.ending].is_billed:
             upstream.abort(ContradictoryUsage())
     except UpstreamFault as error:
@@ -329,7 +331,7 @@ def _reader(admitted: Admitted, upstream: UpstreamCall, source: Source, *, joins
     return StreamReader(source, decoder, normaliser, believes, joins_texts=joins_texts)
 
 
-def _aggregated(admitted: Admitted, upstream: UpstreamCall, source: Source) -> tuple[dict[str, Any], Delivery]:
+def _read_aggregated(admitted: Admitted, upstream: UpstreamCall, source: Source) -> tuple[dict[str, Any], Delivery]:
     """Reads a stream to its end and puts the answer together. The answer is empty if the usage is contradictory."""
     reader, whole = _reader(admitted, upstream, source, joins_texts=True), admitted.form.aggregate()
     try:
@@ -346,7 +348,7 @@ def _aggregated(admitted: Admitted, upstream: UpstreamCall, source: Source) -> t
     return _in_shape(admitted, whole.answer() | reader.normaliser.unsent), reader.outcome(Ending.FINISHED)
 
 
-def _whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], Delivery]:
+def _read_whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], Delivery]:
     """Reads a whole answer, or the stream that the upstream sent in its place.
 
     The answer is empty if the usage is contradictory.
@@ -355,7 +357,7 @@ def _whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], 
     first = upstream.read()
     if may_be_event_stream(first) and admitted.call.shape != Shape.EMBEDDING:
         upstream.serve_alone("answered a whole request with a stream")
-        return _aggregated(admitted, upstream, ReadAgain(upstream, first))
+        return _read_aggregated(admitted, upstream, RewoundUpstream(upstream, first))
     upstream.deadlines.whole_answer()
     body = first + upstream.read_all() if first else first
     # 2. Decode and normalise it.

@@ -38,7 +38,7 @@ TEXTS = {
 OPEN = "in_progress"
 
 
-class ReadAgain:
+class RewoundUpstream:
     """Reads an upstream whose first bytes have been read already: returns these again, then the rest."""
 
     def __init__(self, upstream: UpstreamCall, first: bytes) -> None:
@@ -51,7 +51,7 @@ class ReadAgain:
         return first or self._upstream.read()
 
 
-def as_stream(admitted: Admitted, upstream: UpstreamCall) -> ReadAgain:
+def as_stream(admitted: Admitted, upstream: UpstreamCall) -> RewoundUpstream:
     """Reads a whole answer and returns it as a stream to read.
 
     Raises UpstreamFault if it is not an answer. An error, even with status 200, is quoted.
@@ -71,7 +71,7 @@ def as_stream(admitted: Admitted, upstream: UpstreamCall) -> ReadAgain:
     frames = [b"data: %b\n\n" % orjson.dumps(event) for event in events]
     if admitted.dialect.own_shape != Shape.MESSAGES:
         frames.append(b"data: [DONE]\n\n")
-    return ReadAgain(upstream, b"".join(frames))
+    return RewoundUpstream(upstream, b"".join(frames))
 
 
 def _chunk(answer: Json) -> Json:

@@ -37,11 +37,11 @@ Content = str | list[Block]
 
 PDF = "application/pdf"
 # The fields of messages that are translated, by role. Other fields are left out and disclosed.
-PLAIN_TOLD = frozenset({"role", "content", "cache_control"})
-TOLD: Mapping[str, frozenset[str]] = {
-    "assistant": PLAIN_TOLD | {"refusal", "tool_calls", "function_call"},
-    "tool": PLAIN_TOLD | {"tool_call_id", "name", "is_error"},
-    "function": PLAIN_TOLD | {"name", "is_error"},
+PLAIN_TRANSLATED = frozenset({"role", "content", "cache_control"})
+TRANSLATED_BY_ROLE: Mapping[str, frozenset[str]] = {
+    "assistant": PLAIN_TRANSLATED | {"refusal", "tool_calls", "function_call"},
+    "tool": PLAIN_TRANSLATED | {"tool_call_id", "name", "is_error"},
+    "function": PLAIN_TRANSLATED | {"name", "is_error"},
 }
 THINKING = frozenset({"thinking", "redacted_thinking"})
 LEAST_BUDGET = 1024
@@ -117,7 +117,7 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> Conversation:
 
 def _note(message: Mapping[str, Any], untold: Untold) -> None:
     """Adds the message's fields that are not translated to `untold`."""
-    told = TOLD.get(message["role"], PLAIN_TOLD)
+    told = TRANSLATED_BY_ROLE.get(message["role"], PLAIN_TRANSLATED)
     if message["role"] == "assistant" and any(map(_is_signed, dicts(message.get("thinking_blocks")))):
         told = told | {"thinking_blocks", *REASONING_FIELDS}
     untold.beyond(message, told)

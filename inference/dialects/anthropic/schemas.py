@@ -17,12 +17,12 @@ from ..base import Untold, encoded
 
 Schema = dict[str, Any]
 
-TAKEN = frozenset({"type", "description", "title", "default", "required"})
+SUPPORTED = frozenset({"type", "description", "title", "default", "required"})
 DEFINITIONS = ("$defs", "definitions")
-SAYS_NOTHING = frozenset({"$schema", "$id", "$comment"})  # left out, since they do not restrict values
+ANNOTATIONS = frozenset({"$schema", "$id", "$comment"})  # left out, since they do not restrict values
 FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"})
 _HARD_PATTERN = re.compile(r"\\[1-9bB]|\(\?(?!:)")  # backreferences, word boundaries, lookaround
-TAKEN_IF: Mapping[str, Callable[[Any], bool]] = {
+SUPPORTED_IF: Mapping[str, Callable[[Any], bool]] = {
     "additionalProperties": lambda value: value is False,
     "const": lambda value: not isinstance(value, dict | list),
     "enum": lambda value: isinstance(value, list) and not any(isinstance(each, dict | list) for each in value),
@@ -80,9 +80,9 @@ def _simplified(schema: Any, untold: Untold) -> Any:
             untold[name] = None
         elif (parts := _within(name, value, untold)) is not None:
             kept[name] = parts
-        elif _is_taken(name, value):
+        elif _is_supported(name, value):
             kept[name] = value
-        elif name not in SAYS_NOTHING:
+        elif name not in ANNOTATIONS:
             untold[name] = None
             hints[name] = value
     if _is_of_objects(schema):
@@ -102,7 +102,7 @@ def _reference(schema: Mapping[str, Any], untold: Untold) -> Schema:
             kept[name] = value
         elif name in DEFINITIONS:
             kept[name] = _within(name, value, untold)
-        elif name not in SAYS_NOTHING:
+        elif name not in ANNOTATIONS:
             untold[name] = None
     return kept
 
@@ -119,8 +119,8 @@ def _within(name: str, value: Any, untold: Untold) -> Any:
     return None
 
 
-def _is_taken(name: str, value: Any) -> bool:
-    return name in TAKEN or (name in TAKEN_IF and TAKEN_IF[name](value))
+def _is_supported(name: str, value: Any) -> bool:
+    return name in SUPPORTED or (name in SUPPORTED_IF and SUPPORTED_IF[name](value))
 
 
 def _is_of_objects(schema: Mapping[str, Any]) -> bool:

@@ -35,7 +35,7 @@ TRANSLATED = frozenset(
 # Of these, fields for the provider's caching and records, which are dropped and disclosed.
 LEFT_OUT = ("cache_control", "context_management", "metadata")
 # The fields of blocks and tools, by type, that are translated or that a chat does not need. Others are disclosed.
-TOLD: Mapping[str, tuple[str, ...]] = {
+HANDLED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "text": ("type", "text"),
     "image": ("type", "source"),
     "document": ("type", "source", "title", "context"),
@@ -88,7 +88,7 @@ class _Translation:
         texts = []
         for block in blocks:
             if block["text"] and not block["text"].startswith(BILLING_LINE):
-                self._untold.beyond(block, TOLD["text"])
+                self._untold.beyond(block, HANDLED_FIELDS["text"])
                 texts.append(block["text"])
         return [{"role": "system", "content": "\n\n".join(texts)}] if texts else []
 
@@ -112,7 +112,7 @@ class _Translation:
                 envelopes.append(envelope)
                 block = without(block, ("signature",))
             direct = ("caller",) if block.get("caller") == DIRECT else ()
-            self._untold.beyond(block, (*TOLD.get(block["type"], ()), *direct))
+            self._untold.beyond(block, (*HANDLED_FIELDS.get(block["type"], ()), *direct))
             match block["type"]:
                 case "text":
                     texts.append(text_in(block, "text"))
@@ -164,7 +164,7 @@ class _Translation:
 
     def _result(self, block: Json) -> str | list[Json]:
         """Translates a tool's result. A failure and loaded tools become text, since a chat has no fields for them."""
-        self._untold.beyond(block, TOLD["tool_result"])
+        self._untold.beyond(block, HANDLED_FIELDS["tool_result"])
         text_in(block, "tool_use_id")
         loaded: list[str] = []
 
@@ -172,7 +172,7 @@ class _Translation:
             if not isinstance(inner, dict) or inner.get("type") != "tool_reference":
                 return self._parts(inner)
             self._untold["tool_reference"] = None
-            self._untold.beyond(inner, TOLD["tool_reference"])
+            self._untold.beyond(inner, HANDLED_FIELDS["tool_reference"])
             loaded.append(text_in(inner, "tool_name"))
             return []
 
@@ -203,7 +203,7 @@ class _Translation:
         if is_inner and kind not in ("text", "image"):  # the API's rule, which also bounds the recursion
             raise fault(".type", "must be text or image: other blocks do not nest.")
         uncited = ("citations",) if block.get("citations") == {"enabled": False} else ()
-        self._untold.beyond(block, (*TOLD.get(kind, ()), *uncited))
+        self._untold.beyond(block, (*HANDLED_FIELDS.get(kind, ()), *uncited))
         if isinstance(source, dict):
             self._untold.beyond(source, OF_A_SOURCE)
         for name in ("title", "context"):
@@ -278,7 +278,7 @@ def _no_form(kind: str) -> InvalidRequest:
 
 
 def _tool(untold: Untold, tool: Json) -> Json:
-    untold.beyond(tool, TOLD["tool"])
+    untold.beyond(tool, HANDLED_FIELDS["tool"])
     if tool.get("type", "custom") != "custom":
         rule = (
             f"must not be {tool['type']!r}: this model's provider does not have it. Describe it by an `input_schema`."

@@ -67,7 +67,7 @@ class ResponsesForm(WireForm):
                 within = within.replace(".content", ".output", 1)
             return "input" if item is None else f"input[{item}]{within}"
         name = path.partition(".")[0].partition("[")[0]
-        if name == "logprobs" and "top_logprobs" not in (call.as_it_came or {}):
+        if name == "logprobs" and "top_logprobs" not in (call.original_body or {}):
             return "include"
         if name in ("tools", "tool_choice"):
             return name if ".function" in path else path
@@ -86,7 +86,7 @@ class PassedForm(ResponsesForm):
     shape = Shape.RESPONSES
 
     def upstream_call(self, call: Call, route: Route) -> Call:
-        body, adjusted = call.as_it_came or {}, tuple(UNSENT & call.sent)
+        body, adjusted = call.original_body or {}, tuple(UNSENT & call.sent)
         given = body.get("input")
         if isinstance(given, list) and any(map(_is_sealed, given)):
             body = {**body, "input": [item for item in given if not _is_sealed(item)]}

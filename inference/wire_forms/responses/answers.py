@@ -14,16 +14,16 @@ from ...deltas import Delta, Finish, deltas_of
 from ...words import object_of, without
 from ..base import DONE, Report, framed
 from .output import CITED, COMPLETED, INCOMPLETE, Output
-from .requests import Asked
+from .requests import AnswerContext
 
 FAILED = "failed"
 # The reasons for an incomplete response, by the chat's finish reason.
 INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-def response_of(normalised: Mapping[str, Any], asked: Asked, report: Report) -> Json:
+def response_of(normalised: Mapping[str, Any], context: AnswerContext, report: Report) -> Json:
     """Turns a whole chat answer into a response."""
-    output = Output(_identity(normalised), normalised["model"], asked)
+    output = Output(_identity(normalised), normalised["model"], context)
     (choice, *_) = normalised["choices"]
     message = choice["message"]
     calls = [{**each, "index": index} for index, each in enumerate(message.get("tool_calls") or ())]
@@ -34,15 +34,15 @@ def response_of(normalised: Mapping[str, Any], asked: Asked, report: Report) -> 
             output.add(delta)  # the events are not needed
     status = INCOMPLETE if choice["finish_reason"] in INCOMPLETE_REASONS else COMPLETED
     output.close(status)
-    return response_object(normalised, asked, output.items, choice["finish_reason"], report)
+    return response_object(normalised, context, output.items, choice["finish_reason"], report)
 
 
 class ResponseFraming:
     """See base.Framing. Events are numbered from 0 without a gap, and every ending is followed by `[DONE]`."""
 
-    def __init__(self, own: Mapping[str, Any], asked: Asked) -> None:
-        self._own, self._asked = own, asked
-        self._output = Output(_identity(own), own["model"], asked)
+    def __init__(self, own: Mapping[str, Any], context: AnswerContext) -> None:
+        self._own, self._context = own, context
+        self._output = Output(_identity(own), own["model"], context)
         self._sequence = 0
         self._finish: str | None = None
 
@@ -59,7 +59,7 @@ class ResponseFraming:
         """See Framing."""
         status = INCOMPLETE if self._finish in INCOMPLETE_REASONS else COMPLETED
         frames = [*map(self._frame, self._output.close(status))]
-        response = response_object(self._own, self._asked, self._output.items, self._finish, report)
+        response = response_object(self._own, self._context, self._output.items, self._finish, report)
         return [*frames, self._frame({"type": f"response.{status}", "response": response}), DONE]
 
     def stalled(self, error: ApiError, report: Report) -> list[bytes]:
@@ -73,14 +73,14 @@ class ResponseFraming:
 
     def _opening(self) -> list[bytes]:
         begun = {
-            **response_object(self._own, self._asked, [], None, None),
+            **response_object(self._own, self._context, [], None, None),
             "status": "in_progress",
             "completed_at": None,
         }
         return [self._frame({"type": f"response.{what}", "response": begun}) for what in ("created", "in_progress")]
 
     def _failed(self, error: ApiError, report: Report | None) -> list[bytes]:
-        response = response_object(self._own, self._asked, self._output.items, None, report)
+        response = response_object(self._own, self._context, self._output.items, None, report)
         response |= {"status": FAILED, "completed_at": None, "error": fault_of(error)}
         return [self._frame({"type": "response.failed", "response": response}), DONE]
 
@@ -92,7 +92,7 @@ class ResponseFraming:
 
 
 def response_object(
-    own: Mapping[str, Any], asked: Asked, items: list[Json], finish: str | None, report: Report | None
+    own: Mapping[str, Any], context: AnswerContext, items: list[Json], finish: str | None, report: Report | None
 ) -> Json:
     """Builds a response with its request's fields, its items, and `usage` and `gateway_metadata` if it was settled."""
     reason = INCOMPLETE_REASONS.get(finish or "")
@@ -106,7 +106,7 @@ def response_object(
         "incomplete_details": {"reason": reason} if reason else None,
         "model": own["model"],
         "output": items,
-        **asked.echo,
+        **context.echo,
         "usage": None,
     }
     if report is not None:

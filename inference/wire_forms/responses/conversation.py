@@ -31,7 +31,7 @@ KEPT_NOWHERE = (
 # The fields of items and of their parts, by type, that are translated or that a chat does not need. Others are left
 # out and disclosed.
 OF_ALL = ("type", "id", "status")
-ITEM_TOLD: Mapping[str, tuple[str, ...]] = {
+HANDLED_OF_ITEMS: Mapping[str, tuple[str, ...]] = {
     "message": (*OF_ALL, "role", "content"),
     ADDED: (*OF_ALL, "role", "tools"),
     "reasoning": (*OF_ALL, "summary", "content", "encrypted_content"),
@@ -40,13 +40,13 @@ ITEM_TOLD: Mapping[str, tuple[str, ...]] = {
     "function_call_output": (*OF_ALL, "call_id", "output"),
     "custom_tool_call_output": (*OF_ALL, "call_id", "output"),
 }
-PART_TOLD: Mapping[str, tuple[str, ...]] = {
+HANDLED_OF_PARTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(TEXTS, ("type", "text", "cache_control")),
     "input_image": ("type", "image_url", "detail", "cache_control"),
     "input_file": ("type", "file_data", "filename", "detail", "cache_control"),
     "input_audio": ("type", "input_audio", "cache_control"),
 }
-SAID_TOLD = ("type", "text", "refusal")
+HANDLED_OF_SPEECH = ("type", "text", "refusal")
 
 
 def conversation_of(given: Any, instructions: str | None, untold: Untold) -> "Conversation":
@@ -97,7 +97,7 @@ class Conversation:
         take = KINDS.get(kind) if isinstance(kind, str) else None
         if take is None:
             raise fault(".type", f"must be one of {', '.join(KINDS)}.")
-        self._untold.beyond(item, ITEM_TOLD[kind])
+        self._untold.beyond(item, HANDLED_OF_ITEMS[kind])
         take(self, item)
 
     def close(self) -> None:
@@ -190,7 +190,7 @@ class Conversation:
     def _block(self, given: Any) -> Json:
         part: Json = require(given, dict, "", "an object")
         kind = part.get("type")
-        self._untold.beyond(part, PART_TOLD.get(kind, ()) if isinstance(kind, str) else ())
+        self._untold.beyond(part, HANDLED_OF_PARTS.get(kind, ()) if isinstance(kind, str) else ())
         if kind in TEXTS:
             block: Json = {"type": "text", "text": text_in(part, "text")}
         elif kind == "input_image":
@@ -227,7 +227,7 @@ class Conversation:
     def _said(self, part: Any) -> tuple[str, str]:
         kind = part.get("type") if isinstance(part, dict) else None
         if isinstance(part, dict):
-            self._untold.beyond(part, SAID_TOLD)
+            self._untold.beyond(part, HANDLED_OF_SPEECH)
         if kind == "refusal":
             return "", text_in(part, "refusal")
         if kind not in TEXTS:

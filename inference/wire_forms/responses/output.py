@@ -12,7 +12,7 @@ from gateway.edge.checks import Json
 from ...deltas import CallPiece, Delta, Finish, Text
 from ...words import REASONING_FIELDS, dicts, object_of, text_of, without
 from ..envelopes import Signatures, sealed
-from .requests import Asked
+from .requests import AnswerContext
 from .tools import Tool, input_of
 
 # For each text field of a delta: the type of the item, and the type of the part, that hold the text.
@@ -29,10 +29,10 @@ COMPLETED, INCOMPLETE, IN_PROGRESS = "completed", "incomplete", "in_progress"
 class Output:
     """Holds the items of one response. `identity` is a part of their ids, `model` the route id in the answer."""
 
-    def __init__(self, identity: str, model: str, asked: Asked) -> None:
+    def __init__(self, identity: str, model: str, context: AnswerContext) -> None:
         self.items: list[Json] = []
         self._signatures = Signatures(model, ("reasoning_details", "extra_content"))
-        self._identity, self._asked = identity, asked
+        self._identity, self._context = identity, context
         self._part: _Part | None = None  # the open part
         self._calls: dict[Any, _Call] = {}  # by their index in the chat
         self._thinking: list[Json] = []  # signed thinking of the open reasoning item
@@ -53,7 +53,7 @@ class Output:
     def _add_members(self, beside: Json, events: list[Json]) -> None:
         """Adds signatures, signed thinking and citations."""
         self._signatures.take(beside)
-        if self._asked.encrypts and (blocks := dicts(beside.get("thinking_blocks"))):
+        if self._context.encrypts and (blocks := dicts(beside.get("thinking_blocks"))):
             self._think(blocks, events)
         if cited := [*_cited(beside)]:
             part = self._part_of("content", events)
@@ -67,7 +67,7 @@ class Output:
             return part
         if part is None or part.item["type"] != kind:
             self._close_speech(COMPLETED, events)
-            if kind == "message" and self._asked.encrypts:
+            if kind == "message" and self._context.encrypts:
                 self._seal_apart(events)
             item = self._open(kind, {"summary": [], "content": []} if kind == "reasoning" else {"content": []})
             if kind == "message":
@@ -93,7 +93,7 @@ class Output:
         for call in self._calls.values():
             is_newest = call.output_index == len(self.items) - 1
             events += call.closing(status if is_newest else COMPLETED)
-        if self._calls or self._asked.encrypts:
+        if self._calls or self._context.encrypts:
             self._seal_apart(events)
         self._calls = {}
         return events
@@ -130,7 +130,7 @@ class Output:
             self._close_speech(COMPLETED, events, calls=True)
             self._seal_apart(events)
             name = called.get("name") or ""
-            call = self._opened_call(fragment.get("id"), self._asked.tools.get(name) or Tool(name))
+            call = self._opened_call(fragment.get("id"), self._context.tools.get(name) or Tool(name))
             self._calls[fragment.get("index")] = call
             events.append(self._added(call.item))
         if text := text_of(called.get("arguments")) or text_of(called.get("input")):
@@ -163,7 +163,7 @@ class Output:
         """
         part, self._part, self._thinking = self._part, None, []
         if part is not None:
-            if part.item["type"] == "reasoning" and (calls or self._asked.encrypts):
+            if part.item["type"] == "reasoning" and (calls or self._context.encrypts):
                 self._seal(part.item)
             events += part.closing()
             part.item["status"] = status

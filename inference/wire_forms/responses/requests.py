@@ -61,13 +61,13 @@ CHAT_NAMES = {
     "function_call": "tool_choice",
 }
 # The members of these fields that are translated.
-TOLD = {"text": ("format", "verbosity"), "reasoning": ("effort", "max_tokens")}
+HANDLED_MEMBERS = {"text": ("format", "verbosity"), "reasoning": ("effort", "max_tokens")}
 # Fields of a chat, which are refused because they would change the translated request.
 OF_A_CHAT = (*CHAT_NAMES, "n", "modalities", "audio")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AnswerContext:
     """Holds what the answer needs of its request.
 
     `echo` are the fields that the answer repeats, as JSON. `tools` are those with another name upstream, by that name.
@@ -178,7 +178,7 @@ def call_of(body: dict[str, Any]) -> Call:
     else:
         chat.pop("parallel_tool_calls", None)
     # 3. Translate the other fields.
-    for name, told in TOLD.items():
+    for name, told in HANDLED_MEMBERS.items():
         note_within(name, checked.get(name, {}), told, untold)
     chat |= _format(checked.get("text", {}), untold) | _effort(checked.get("reasoning", {}), untold)
     include = checked.get("include", ())
@@ -192,8 +192,8 @@ def call_of(body: dict[str, Any]) -> Call:
         max_tokens=checked.get("max_output_tokens"),
         sent=frozenset((*present, *chat, *(("max_tokens",) if "max_output_tokens" in present else ()))),
         adjusted=tuple(untold),
-        as_it_came={name: value for name, value in present.items() if name not in OWNED},
-        asked=Asked(_echo(present), tools.named, ENCRYPTED in include, conversation.places),
+        original_body={name: value for name, value in present.items() if name not in OWNED},
+        asked=AnswerContext(_echo(present), tools.named, ENCRYPTED in include, conversation.places),
     )
 
 

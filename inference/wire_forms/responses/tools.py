@@ -30,11 +30,11 @@ ADDED = "additional_tools"  # the type of an input item that holds tools
 MOST_OF_A_NAME = 128  # characters; the limit of OpenAI and Anthropic
 LONGEST_NAME = 64  # characters of a function's name; every upstream accepts this many
 # The fields of tools that are translated. A custom tool's `format` is disclosed, since it is only described.
-TOLD = {
+HANDLED_FIELDS = {
     "function": ("type", "name", "description", "parameters", "strict", "cache_control"),
     "custom": ("type", "name", "description"),
 }
-NAMESPACE_TOLD = ("type", "name", "tools")
+HANDLED_OF_A_NAMESPACE = ("type", "name", "tools")
 HOSTED = (
     "must be function, custom or namespace: a tool that a provider runs has a price and a place of its own. Run it on "
     "your side as a function."
@@ -128,7 +128,7 @@ def _declare(declared: Tools, untold: Untold, given: Any) -> None:
         declared.functions.append(_function(declared, untold, None, tool))
         return
     namespace, inner = _name(tool), require(tool.get("tools"), list, ".tools", "an array of tools")
-    untold.beyond(tool, NAMESPACE_TOLD)
+    untold.beyond(tool, HANDLED_OF_A_NAMESPACE)
     declared.functions.extend(each(inner, partial(_function, declared, untold, namespace), ".tools"))
 
 
@@ -145,7 +145,7 @@ def _function(declared: Tools, untold: Untold, namespace: str | None, given: Any
     kind = tool.get("type")
     if kind not in ("function", "custom"):
         raise fault(".type", HOSTED)
-    untold.beyond(tool, TOLD[kind])
+    untold.beyond(tool, HANDLED_FIELDS[kind])
     name = _name(tool)
     function: Json = {"name": function_name(name, namespace)}
     if kind == "custom" or namespace is not None:
