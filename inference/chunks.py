@@ -141,7 +141,6 @@ class ChunkNormaliser(Normaliser):
 
     @property
     def _open(self) -> list[int]:
-        """Returns the choices that have begun and never finished."""
         return [index for index, choice in self._choices.items() if choice.reason is None]
 
     @property

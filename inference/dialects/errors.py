@@ -241,7 +241,6 @@ def _trouble(levels: list[dict[str, Any]], words: str, status: int | None) -> Tr
 
 
 def _reasons(level: dict[str, Any]) -> Iterator[Any]:
-    """Yields the reasons in the details of Google's errors."""
     details = level.get("details")
     for each in details if isinstance(details, list) else ():
         if isinstance(each, dict):

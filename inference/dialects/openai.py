@@ -1,4 +1,4 @@
-"""The OpenAI dialect: chat completions, which most providers speak, and responses (`/responses`), which some do."""
+"""Implements the dialect of OpenAI: chat completions, which most providers have, and `/responses`, which some have."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

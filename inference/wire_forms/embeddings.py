@@ -31,7 +31,6 @@ TYPE_FIELDS = ("output_dtype", "embed_dtype")
 
 
 def _input(data: Any) -> Any:
-    """Checks the input: a string, or a non-empty array of strings, of token ids, or of arrays of token ids."""
     if isinstance(data, str) or (isinstance(data, list) and data and _is_embeddable(data)):
         return data
     raise fault("", "must be a string, or a non-empty array of strings, of token ids, or of arrays of token ids.")
@@ -144,7 +143,6 @@ def _read(embedding: Any) -> Sequence[float] | None:
 
 
 def _packed(embedding: str | list[float]) -> str:
-    """Returns an embedding as base64 of little-endian 32-bit floats."""
     if isinstance(embedding, str):
         return embedding
     return base64.b64encode(struct.pack(f"<{len(embedding)}f", *embedding)).decode()

@@ -170,7 +170,6 @@ def for_route(messages: list[Json], route: Route, field: str) -> tuple[list[Json
 
 
 def _with(envelope: Json, message: Json) -> Json:
-    """Puts the content of an envelope into its message."""
     message = {**message, **{name: envelope[name] for name in OF_A_MESSAGE if name in envelope}}
     if calls := envelope.get("calls"):
         message["tool_calls"] = [{**call, **calls.get(call["id"], {})} for call in message.get("tool_calls", ())]

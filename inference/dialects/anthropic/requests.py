@@ -226,7 +226,6 @@ def _result(call_id: str, message: Mapping[str, Any], path: str) -> Block:
 
 
 def _blocks(content: Any, path: str) -> list[Block]:
-    """Returns a message's content as Anthropic's blocks."""
     if not isinstance(content, list):
         return text_blocks(content or "")
     return text_blocks([_block(block, f"{path}.content[{position}]") for position, block in enumerate(content)])

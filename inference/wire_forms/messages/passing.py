@@ -297,7 +297,6 @@ class WholeMessage:
 
 
 def _finished(block: Json) -> Json:
-    """Returns a block with its texts joined, and with its input parsed if that came in pieces."""
     finished: Json = whole(block)
     if pieces := finished.pop("partial_json", ""):
         finished["input"] = input_of(pieces)

@@ -236,7 +236,6 @@ def _text_part(text: str) -> Json:
 
 
 def _alone(parts: list[Json]) -> str | list[Json]:
-    """Returns parts as content: a string if the only part is a text."""
     return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
 
 

@@ -85,7 +85,6 @@ class ResponseFraming:
         return [self._frame({"type": "response.failed", "response": response}), DONE]
 
     def _frame(self, event: Json) -> bytes:
-        """Writes an event with its name and number."""
         event["sequence_number"] = self._sequence
         self._sequence += 1
         return framed(event, event["type"].encode())

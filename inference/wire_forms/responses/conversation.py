@@ -218,7 +218,6 @@ class Conversation:
         return {"url": text_in(part, "image_url"), **fitting}
 
     def _words(self, content: Any) -> tuple[str, str]:
-        """Returns an assistant's text and its refusal, each of which may be empty."""
         if isinstance(content, str):
             return content, ""
         said = each(require(content, list, ".content", "a string or an array of content parts"), self._said, ".content")
