@@ -53,7 +53,8 @@ STOPPING = "This replica is stopping."
 class BilledStream:
     """Iterates over the frames of a stream, counts what is delivered and settles once, in `__next__` or `close`.
 
-    `primed()` reads up to the first output. A stream that ends before gets an error status, with no bill or record.
+    `primed()` reads up to the first output. A stream that ends before gets an error status and no bill, and leaves no
+    record unless its usage is contradictory.
     """
 
     def __init__(self, admitted: Admitted, upstream: UpstreamCall, reader: StreamReader) -> None:
