@@ -247,7 +247,7 @@ def refuse_fields(body: Mapping[str, Any], names: Iterable[str]) -> None:
 
 
 def refuse_service_tier(call: Call, *, kept: Iterable[str]) -> None:
-    """Raises InvalidRequest for a service tier whose price is not the published one; `kept` names those with it."""
+    """Raises InvalidRequest for a service tier that is not among `kept`, those at the published price."""
     if call.body.get("service_tier", "auto") not in kept:
         names = " or ".join(repr(name) for name in kept)
         raise InvalidRequest.of_field("service_tier", f"must be {names}: other tiers have other prices.")

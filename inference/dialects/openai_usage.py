@@ -34,7 +34,8 @@ def usage_of(reported: Any, total_includes: Collection[str] = NOTHING) -> Usage 
     the completion, unless `total_tokens` shows that it is counted in addition (xAI). `total_includes` names what only
     the total counts: audio of the prompt (Mistral) or reasoning (Gemini).
 
-    Returns None if the count of the prompt or of the completion is missing. Raises ContradictoryUsage.
+    Returns None if the count of the prompt or of the completion is missing, except that a missing completion is 0 if
+    the total equals the prompt. Raises ContradictoryUsage.
     """
     if isinstance(reported, list):
         return _sum_of_choices([usage_of(each, total_includes) for each in reported])
