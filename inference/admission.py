@@ -1,6 +1,6 @@
-"""Admission: all that can refuse a request on our side, and the freezing of the terms of its bill.
+"""Admits requests: checks everything that can refuse one on our side, and fixes the terms of its bill.
 
-Automatic routing asks here which routes can take a request, and which conversation stays on one of equal ones.
+Automatic routing learns here which routes can take a request, and by which conversation to choose among equal routes.
 """
 
 import time
@@ -34,15 +34,15 @@ from .modality import ADAPTERS, FITTING, NAMES, ShapeAdapter
 from .wire_forms.base import WireForm
 
 IMAGES = frozenset({"image_url", "image", "input_image"})
-ASKING = frozenset({"system", "developer", "user"})  # whoever else speaks answers an earlier turn
+ASKING = frozenset({"system", "developer", "user"})  # any other role answers an earlier turn
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that nothing of ours refuses any more, its terms frozen.
+    """Holds a request that has passed all checks of ours, with the terms of its bill.
 
-    `call` is the client's, `upstream_call` the same in the shape of its route. `attempted`: the providers tried, the
-    route's own last.
+    `call` is the client's call, `upstream_call` the same in the shape of the route. `attempted` lists the slugs of the
+    providers tried so far; the last is that of the current route.
     """
 
     form: WireForm
@@ -55,7 +55,7 @@ class Admitted:
     attempted: tuple[str, ...]
     event: RequestEvent
     fallback_reason: str | None = None
-    estimated_prompt: int | None = None  # tokens, where the content is gone
+    estimated_prompt: int | None = None  # tokens; set once the content has been dropped
     created: int = field(default_factory=lambda: int(time.time()))
     started: float = field(default_factory=time.monotonic)
 
@@ -69,21 +69,21 @@ class Admitted:
 
     @property
     def public_id(self) -> str:
-        """The generation id as the client sees it."""
+        """Returns the generation id as the client sees it."""
         return generation_id(self.id)
 
     @property
     def answer_id(self) -> str:
-        """The same, as the answer holds it."""
+        """Returns the generation id with the prefix that the wire form uses in answers."""
         return generation_id(self.id, self.form.id_prefix)
 
     @property
     def prompt_tokens(self) -> int:
-        """An estimate, for where no upstream counts."""
+        """Estimates the prompt's tokens, for when no upstream counts them."""
         return estimator.prompt_tokens(self.call) if self.estimated_prompt is None else self.estimated_prompt
 
     def without_content(self) -> "Admitted":
-        """The same, its content freed."""
+        """Frees the content of both calls and returns a copy that keeps the estimate of the prompt's tokens."""
         kept = replace(self, estimated_prompt=self.prompt_tokens)
         self.call.drop_content()
         self.upstream_call.drop_content()
@@ -91,15 +91,20 @@ class Admitted:
 
     @property
     def adapter(self) -> ShapeAdapter | None:
-        """The way of answers back to the form's shape; None where the route has it."""
+        """Returns what turns answers back into the form's shape; None if the route has that shape."""
         return ADAPTERS.get((self.form.shape, self.route.modality))
 
 
 def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admitted:
-    """Refuses in this order: balance, routing, modality, what the dialect cannot pass, credentials, price, and a
-    balance that does not cover it beside the requests in flight."""
+    """Checks a request in this order: balance, routing, modality, fields, credentials, price, reservation.
+
+    Raises the ApiError of the first check that fails. The reservation fails if the balance does not cover the request
+    in addition to those in flight; a request that only counts tokens needs none.
+    """
+    # 1. Check the balance.
     if payer.balance <= 0:
         raise InsufficientCredits
+    # 2. Find the route, translate the call for it and fix the terms.
     with step("routing the request", NOTHING_BILLED):
         catalogue = snapshot.current()
         if call.shape == Shape.EMBEDDING and call.model.startswith(f"{AUTO}/"):
@@ -129,13 +134,17 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
         attempted=(route.upstream.slug,),
         event=event,
     )
+    # 3. Reserve its cost.
     if not call.counts:
         _reserve(admitted)
     return admitted
 
 
 def _reserve(admitted: Admitted) -> None:
-    """Counts it in flight, with the cost of its prompt and an ordinary answer (docs/operations.md#overdrafts)."""
+    """Reserves the cost of the prompt and an ordinary answer while the request runs (docs/operations.md#overdrafts).
+
+    Raises TooManyAtOnce, or InsufficientCredits if the balance does not cover all reservations of the account.
+    """
     call, payer, terms, event = admitted.call, admitted.payer, admitted.terms, admitted.event
     ordinary = settings.GATEWAY_EXPECTED_ANSWER_TOKENS
     answer = min(ordinary, call.max_tokens or ordinary) * call.choices
@@ -144,7 +153,7 @@ def _reserve(admitted: Admitted) -> None:
     is_fresh = not units or time.monotonic() - payer.read_at < in_flight.FRESH_SECONDS
     if is_fresh and in_flight.begin(event, payer.account_id, units, payer.balance):
         return
-    if units:  # pictures and files are bytes of a body, but not of a prompt
+    if units:  # estimate again without pictures and files, which are in the body's bytes
         units = expected_units(terms.price, terms.rates, admitted.prompt_tokens, answer)
     if not (is_fresh and in_flight.begin(event, payer.account_id, units, payer.balance)):
         with step("checking the balance", NOTHING_BILLED):
@@ -152,8 +161,10 @@ def _reserve(admitted: Admitted) -> None:
 
 
 def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:
-    """The same request on the next candidate, after the first failed for `reason`. It may cost more there, so its
-    reservation is made anew."""
+    """Admits the request on the next candidate after one failed for `reason`.
+
+    The reservation is renewed, since the request may cost more there. Raises like `admit`.
+    """
     with step("routing the request", NOTHING_BILLED):
         form = admitted.form.over(route)
         upstream_call = upstream_call_of(form, admitted.call, route)
@@ -175,7 +186,7 @@ def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:
 
 
 def purpose_of(form: WireForm, call: Call, payer: Payer) -> Purpose:
-    """The demands of a call on its route."""
+    """Returns what a call demands of its route."""
     return Purpose(
         FITTING[call.shape],
         NAMES[call.shape],
@@ -186,7 +197,10 @@ def purpose_of(form: WireForm, call: Call, payer: Payer) -> Purpose:
 
 
 def upstream_call_of(form: WireForm, call: Call, route: Route) -> Call:
-    """The call in the shape that the route takes; `form` is the one over it. Raises InvalidRequest."""
+    """Translates the call into the shape that the route takes. `form` is the one that serves over this route.
+
+    Raises InvalidRequest if the route cannot take the call.
+    """
     routing.require_modality(route, FITTING[call.shape], NAMES[call.shape])
     if call.stream and not route.can_stream:
         raise InvalidRequest.of_field("stream", f"must be false: model {route.id!r} cannot stream.")
@@ -199,10 +213,10 @@ def upstream_call_of(form: WireForm, call: Call, route: Route) -> Call:
 
 
 def refusals(form: WireForm, call: Call, routes: Sequence[Route]) -> dict[int, InvalidRequest]:
-    """The refusals of routes that cannot take the call, by region id.
+    """Returns why routes cannot take the call, by region id.
 
-    A model that is known to lack tools or images is passed by, and the call must have a form in the dialect: that takes
-    a translation, made once for all regions of an offer.
+    A route cannot take it if its model is known to lack tools or images that the call needs, or if its dialect cannot
+    translate the call. The translation is tried once for all regions of an offer.
     """
     wants_tools = bool(call.body.get("tools") or call.body.get("functions"))
     shows_images = any(block["type"] in IMAGES for block in _blocks(call.body.get("messages", ())))
@@ -224,10 +238,10 @@ def refusals(form: WireForm, call: Call, routes: Sequence[Route]) -> dict[int, I
 
 
 def conversation(call: Call, payer: Payer) -> bytes | None:
-    """The owner of a prompt cache, as 32 bytes that are the same in every process: the key with the client's
-    `prompt_cache_key`, else with the beginning of what is said. None for a single turn.
+    """Returns 32 bytes that identify the owner of a prompt cache, the same in every process; None for a single turn.
 
-    A count is no turn: it would take that of the request which follows.
+    They are a hash of the API key with the client's `prompt_cache_key`, or else with the beginning of the conversation.
+    A request that only counts tokens never gets None, or it would use up the turn of the request that follows it.
     """
     messages = call.body.get("messages", ())
     shared: dict[str, Any]
@@ -247,8 +261,10 @@ def _blocks(messages: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]
 
 
 def _beginning(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Roles and contents up to the first user's, without the marks of caching, which clients move on with each turn: a
-    text that loses its mark may become a string."""
+    """Yields the roles and contents up to the first user's message, without `cache_control`.
+
+    Clients move these marks on with each turn, and may send a text that has lost its mark as a plain string.
+    """
     for message in messages:
         content = message.get("content") or []
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content

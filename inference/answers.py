@@ -1,11 +1,11 @@
-"""Whole answers, normalised like their streamed form: what we own is set, what we do not know stays.
+"""Normalises whole answers like streamed ones: sets the fields that we own and keeps those that we do not know.
 
-`logprobs` and a message's `content` and `refusal` are always there, null where the upstream has none: OpenAI's schema
-requires them.
+`logprobs` and a message's `content` and `refusal` are always present, and null if the upstream sent none, because
+OpenAI's schema requires them.
 
-`Aggregate` puts an answer together from a stream. It knows some fields; in what it does not know within a delta,
-strings concatenate, lists of objects numbered by `index` merge by it, other lists come one behind the other, objects
-merge by key, else the last wins; outside of deltas the last wins.
+`Aggregate` puts an answer together from a stream. In members of a delta that it does not know, strings and lists are
+concatenated, lists of objects with an `index` are merged by it, and objects are merged by key. Of anything else, and
+outside of deltas, the last value wins.
 """
 
 from collections.abc import Mapping
@@ -31,18 +31,19 @@ from .words import (
     without,
 )
 
-PLAIN = frozenset({"index", "delta", "text", "logprobs", "finish_reason"})  # members of a choice that most have
+PLAIN = frozenset({"index", "delta", "text", "logprobs", "finish_reason"})  # members that most choices have
 IDENTIFIERS = ("id", "type", "format", "thought_signature")
-# Fields of a choice that are complete lists in every chunk and belong one behind the other.
+# Lists in the `logprobs` of a choice: each chunk has those of its own tokens, so they are concatenated.
 LOGPROB_LISTS = ("content", "refusal", "tokens", "token_logprobs", "top_logprobs", "text_offset")
 
 
 def chat_answer(
     answer: Mapping[str, Any], *, id: str, created: int, model: str, has_old_calls: bool = True
 ) -> dict[str, Any]:
-    """The `chat.completion` object, still without usage and metadata. Raises MalformedReply without choices.
+    """Builds the `chat.completion` object, still without usage and metadata.
 
-    A `function_call` stays one, or becomes a tool call for clients that have no old calls.
+    Unless the client's API `has_old_calls`, a `function_call` becomes a tool call.
+    Raises MalformedReply if there are no choices.
     """
     own = {"id": id, "object": "chat.completion", "created": created, "model": model}
     choices = [_chat_choice(choice, position, has_old_calls) for position, choice in enumerate(choices_of(answer))]
@@ -50,12 +51,12 @@ def chat_answer(
 
 
 def chat_output_bytes(answer: Mapping[str, Any]) -> int:
-    """UTF-8 bytes of the text, reasoning and tool calls of a `chat.completion`, for the estimator."""
+    """Counts the UTF-8 bytes of the text, reasoning and tool calls of a `chat.completion`, for the estimator."""
     return sum(message_bytes(choice["message"]) for choice in answer.get("choices", ()))
 
 
 def choices_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The choices of a whole answer. Raises MalformedReply without any."""
+    """Returns the choices of a whole answer. Raises MalformedReply if there are none."""
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not all(isinstance(choice, dict) for choice in choices):
         raise MalformedReply("answered without choices")
@@ -88,7 +89,7 @@ def _chat_choice(choice: Mapping[str, Any], position: int, has_old_calls: bool) 
 
 
 def _tool_calls(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the calls of a message, each with an id of its own."""
+    """Normalises the tool calls of a message and gives each an id of its own."""
     calls, ids = [], set[str]()
     for each in given:
         call = _tool_call(each)
@@ -115,38 +116,38 @@ def _tool_call(tool_call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class WholeFromDeltas(Protocol):
-    """What puts a whole answer together from normalised deltas."""
+    """Puts a whole answer together from normalised deltas."""
 
     def add(self, delta: Delta) -> None:
-        """Takes the next delta in."""
+        """Adds the next delta."""
 
     def answer(self) -> dict[str, Any]:
-        """The answer object, once; nothing is added to it any more."""
+        """Returns the answer object. It is called once, after the last delta."""
 
 
 class Aggregate:
-    """Folds normalised deltas into the answer that a whole request gets."""
+    """Puts a chat or text completion together from normalised deltas."""
 
     def __init__(self, shape: Shape) -> None:
         self._is_chat = shape == Shape.CHAT
         self._answer: dict[str, Any] = {}
         self._choices: dict[int, dict[str, Any]] = {}
-        self._messages: dict[int, _Object] = {}  # what each of them says
+        self._messages: dict[int, _GrowingObject] = {}  # the message of each choice
 
     def add(self, delta: Delta) -> None:
-        """Takes the next delta in."""
+        """See WholeFromDeltas."""
         for chunk in (delta.chunk, *(delta.more or ())):
             self._answer |= chunk
         choice, message = delta.choice, self._messages.get(delta.choice["index"])
         if message is None:
-            message = self._messages[choice["index"]] = _Object()
+            message = self._messages[choice["index"]] = _GrowingObject()
             self._choices[choice["index"]] = {"index": choice["index"], "finish_reason": None}
             self._add_members(choice)
         elif choice.get("logprobs") is not None or not choice.keys() <= PLAIN:
             self._add_members(choice)
         if isinstance(delta, Text):
             pieces = message.get(delta.name)
-            if isinstance(pieces, _Pieces):
+            if isinstance(pieces, _GrowingText):
                 pieces.append(delta.text)
             else:
                 merged(message, {delta.name: delta.text})
@@ -158,7 +159,7 @@ class Aggregate:
             merged(message, delta.beside)
 
     def answer(self) -> dict[str, Any]:
-        """The answer object, its choices in order; nothing is added to it any more."""
+        """Returns the answer object, with its choices in order. It is called once, after the last delta."""
         return {**self._answer, "choices": [self._finished(choice) for _, choice in sorted(self._choices.items())]}
 
     def _add_members(self, choice: Mapping[str, Any]) -> None:
@@ -172,7 +173,7 @@ class Aggregate:
         if not self._is_chat:
             text = said.get("content", "") + said.get("refusal", "")
             return {**choice, "text": text, **{name: said[name] for name in REASONING_FIELDS if name in said}}
-        # An answer without any words has an empty text. One of tool calls, say, has null in its place.
+        # An empty answer has an empty text, but one that consists of tool calls, for example, has null.
         message = {"role": "assistant", "content": None if said else "", **said}
         if "tool_calls" in message:
             calls = sorted(message["tool_calls"], key=itemgetter("index"))  # a name may come later than another call
@@ -180,23 +181,23 @@ class Aggregate:
         return {**choice, "message": message}
 
 
-class _Pieces(list[str]):
-    """A string that is still growing: joined at each piece, a long answer would be copied once for each token."""
+class _GrowingText(list[str]):
+    """Holds the pieces of a growing string, joined once: joining at each piece would copy the answer for each token."""
 
 
-class _Object(dict[str, Any]):
-    """An object that is still growing: changed in place, where a chunk's own is copied first."""
+class _GrowingObject(dict[str, Any]):
+    """Holds a growing object that is ours to change in place; an object of a chunk's is copied into one first."""
 
 
-class _Numbered(dict[Any, Any]):
-    """A list of objects by their `index` that is still growing: looked up, where a list would be searched.
+class _GrowingIndexedList(dict[Any, Any]):
+    """Holds a growing list of objects by their `index`, so that none has to be searched for.
 
-    Of two that share an index and differ in their type, the second one has both for its key.
+    If two objects share an index but differ in type, the second one's key is both its index and its type.
     """
 
 
-class _Listed(list[Any]):
-    """A list that is still growing. Objects in it are there once: some upstreams send all of them again each time."""
+class _GrowingList(list[Any]):
+    """Holds a growing list, with each object once: some upstreams repeat all earlier objects in each chunk."""
 
     def __init__(self, items: list[Any]) -> None:
         super().__init__()
@@ -204,7 +205,7 @@ class _Listed(list[Any]):
         self.take(items)
 
     def take(self, items: list[Any]) -> None:
-        """Adds these at the end."""
+        """Appends items, without the objects that the list has already."""
         for item in items:
             if isinstance(item, dict):
                 written = orjson.dumps(item, option=orjson.OPT_SORT_KEYS)
@@ -215,10 +216,10 @@ class _Listed(list[Any]):
 
 
 def whole(value: Any) -> Any:
-    """The value as JSON has it, with its strings joined."""
-    if isinstance(value, _Pieces):
+    """Converts a growing value to plain JSON values, with its strings joined."""
+    if isinstance(value, _GrowingText):
         return "".join(value)
-    if isinstance(value, _Numbered):
+    if isinstance(value, _GrowingIndexedList):
         return [whole(item) for item in value.values()]
     if isinstance(value, dict):
         return {name: whole(item) for name, item in value.items()}
@@ -226,21 +227,21 @@ def whole(value: Any) -> Any:
 
 
 def merged(known: Any, added: Any) -> Any:
-    """What a delta makes of what there is, which it may grow. Its work grows with `added` alone."""
-    if isinstance(known, (str, _Pieces)) and isinstance(added, str):
-        pieces = known if isinstance(known, _Pieces) else _Pieces([known])
+    """Merges a delta's value into a known one, in place where possible. The cost is linear in `added`."""
+    if isinstance(known, (str, _GrowingText)) and isinstance(added, str):
+        pieces = known if isinstance(known, _GrowingText) else _GrowingText([known])
         pieces.append(added)
         return pieces
-    if isinstance(known, _Numbered | list) and isinstance(added, list):
-        if _is_indexed(added) and (isinstance(known, _Numbered) or _is_indexed(known)):
+    if isinstance(known, _GrowingIndexedList | list) and isinstance(added, list):
+        if _is_indexed(added) and (isinstance(known, _GrowingIndexedList) or _is_indexed(known)):
             return _merged_by_index(known, added)
-        listed = known if isinstance(known, _Listed) else _Listed(whole(known))
+        listed = known if isinstance(known, _GrowingList) else _GrowingList(whole(known))
         listed.take(added)
         return listed
     if isinstance(known, dict) and isinstance(added, dict):
-        both = known if isinstance(known, _Object) else _Object(known)
+        both = known if isinstance(known, _GrowingObject) else _GrowingObject(known)
         for name, value in added.items():
-            # An identifier is sent once or repeated whole, never in pieces.
+            # Identifiers are sent once, or repeated as a whole, but never in pieces.
             if name not in both:
                 both[name] = _merged_by_index([], value) if _is_indexed(value) else value
             else:
@@ -253,8 +254,12 @@ def _is_indexed(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, dict) and type(item.get("index")) is int for item in value)
 
 
-def _merged_by_index(known: Any, added: list[dict[str, Any]]) -> _Numbered:
-    numbered = known if isinstance(known, _Numbered) else _Numbered({item["index"]: item for item in known})
+def _merged_by_index(known: Any, added: list[dict[str, Any]]) -> _GrowingIndexedList:
+    numbered = (
+        known
+        if isinstance(known, _GrowingIndexedList)
+        else _GrowingIndexedList({item["index"]: item for item in known})
+    )
     for item in added:
         key: Any = item["index"]
         if key in numbered and numbered[key].get("type") != item.get("type", numbered[key].get("type")):

@@ -1,7 +1,7 @@
-"""The inference endpoints: who asks, what for, then the answer.
+"""Serves the inference endpoints: authenticates a request, reads it and answers it.
 
-Django's handler gets here by `view`, the short chain of `gateway.wsgi` by ENDPOINTS. DRF's views would parse and
-negotiate at three times the cost.
+Django's handler calls `view`, and the short chain of `gateway.wsgi` calls ENDPOINTS. DRF's views would take three times
+as long for parsing and negotiation.
 """
 
 import functools
@@ -62,18 +62,18 @@ ALLOWED = {"Allow": "POST, OPTIONS"}
 STREAM_HEADERS = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-cache",
-    "X-Accel-Buffering": "no",  # nginx would collect the stream
+    "X-Accel-Buffering": "no",  # else nginx would buffer the stream
 }
-# As many, and as long, as every proxy lets through.
+# Bounds on the names in a header, so that every proxy accepts it.
 MOST_NAMES, NAME_IN_A_HEADER = 40, re.compile(r"[\w.:-]{1,80}", re.ASCII)
 # An HTTP/1.0 client that has closed its sending side. This cannot be told from a client that has left.
 CLOSED_ITS_SIDE = "The client closed its side of the connection before its answer began. Nothing was billed."
 
 
 def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainResponse:
-    """Answers a WSGI request that the edge has let through. Every exception becomes an error in the form's words.
+    """Answers a WSGI request that the edge has let through. Every exception becomes an error as the form writes it.
 
-    If it `counts`, only the tokens of the prompt are counted, and nothing is billed.
+    If `counts`, only the prompt's tokens are counted, and nothing is billed.
     """
     limits: dict[str, str] = {}
     event = event_of(environ)
@@ -81,17 +81,17 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
     held = HeldBody()
     is_open = False
     try:
-        # 1. Who asks? All that is needed stands in the headers. A request beyond the limit of its address is refused
-        #    for that, whatever else is wrong with it.
+        # 1. Authenticate, from the headers alone. A request beyond the limit of its address gets that error, whatever
+        #    else is wrong with it.
         with address_limit.begin(environ) as address:
             with step("authenticating the key", NOTHING_BILLED):
                 payer = form.payer(environ)
             if environ["REQUEST_METHOD"] != "POST":
                 raise _method_refused(form, environ)
             limits = rate_windows.spend_request(payer.key_id, payer.rate_limits, address)
-        # 2. What is asked for?
+        # 2. Read the request.
         call = _read_call(form, environ, held, event, counts=counts)
-        # 3. The answer. A stream goes on after this function has returned, until the server closes it.
+        # 3. Answer it. A stream goes on after this function has returned, until the server closes it.
         if counts:
             response = _count(form, call, payer, Client.of(environ), event)
         else:
@@ -113,10 +113,10 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
 
 
 def _read_call(form: WireForm, environ: Environ, held: HeldBody, event: RequestEvent, *, counts: bool) -> Call:
-    """Reads and checks the body. What was read is let go as soon as it is parsed: it may be large."""
+    """Reads and checks the body. The raw bytes, which may be many, are freed as soon as they are parsed."""
     body = _parsed_body(environ, held, event)
     if isinstance(model := body.get("model"), str):
-        event.model = model[:LONGEST_TEXT]  # known whatever else is wrong with the body
+        event.model = model[:LONGEST_TEXT]  # before the checks, so that refused requests have it too
     call = form.call_to_count(body, environ) if counts else form.call(body, environ)
     event.model, event.is_stream = call.model[:LONGEST_TEXT], call.stream
     return call
@@ -137,7 +137,7 @@ def _method_refused(form: WireForm, environ: Environ) -> ApiError:
 
 
 def _opens_a_websocket(environ: Environ) -> bool:
-    # a proxy that does not upgrade takes `Upgrade` away, and leaves the rest of the handshake
+    # A proxy that does not support WebSockets removes `Upgrade` and passes on the rest of the handshake.
     return "HTTP_SEC_WEBSOCKET_VERSION" in environ or "websocket" in environ.get("HTTP_UPGRADE", "").lower()
 
 
@@ -158,7 +158,7 @@ def _count(form: WireForm, call: Call, payer: Payer, client: Client, event: Requ
 
 
 def nothing_below(form: WireForm, environ: Environ) -> PlainResponse:
-    """404 for a path below a form's own, in its words, to who has a key."""
+    """Returns a 404 for a path below a form's own, as the form writes errors; without a valid key, the key's error."""
     try:
         address_limit.begin(environ).check()
         form.payer(environ)
@@ -168,8 +168,10 @@ def nothing_below(form: WireForm, environ: Environ) -> PlainResponse:
 
 
 def _headers(generation_id: str, adjusted: Iterable[str]) -> dict[str, str]:
-    """The generation's id, and the parameters that went upstream otherwise than they came: the client has named
-    some."""
+    """Returns the headers with the generation's id and the names of parameters that were changed or dropped upstream.
+
+    Names come from the client in part, so only those are listed that fit in a header.
+    """
     headers = {GENERATION_HEADER: generation_id}
     if names := [name for name in dict.fromkeys(adjusted) if NAME_IN_A_HEADER.fullmatch(name)]:
         headers["X-Gateway-Adjusted-Params"] = ", ".join(names[:MOST_NAMES])
@@ -186,7 +188,7 @@ BELOW: dict[str, Endpoint] = {
 
 
 def view(endpoint: Endpoint) -> Callable[[HttpRequest], HttpResponseBase]:
-    """The endpoint as a view of Django's."""
+    """Wraps an endpoint as a Django view."""
 
     @csrf_exempt
     def answer(request: HttpRequest, **named: str) -> HttpResponseBase:

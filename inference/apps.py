@@ -4,7 +4,7 @@ from gateway.server.hooks import Reading, worker_hooks
 
 
 class InferenceConfig(AppConfig):
-    """The inference endpoints: admission, dialects, streams and settlement."""
+    """Registers the hooks and metrics of the inference endpoints."""
 
     name = "inference"
 
@@ -12,25 +12,25 @@ class InferenceConfig(AppConfig):
         from gateway.fastpath import connections
         from gateway.fastpath import http_client as client
 
-        from . import checkpointing  # these import models, which exist from here on
+        from . import checkpointing  # imported here because it imports models, which are not ready before
 
         worker_hooks.start.append(checkpointing.start)
         worker_hooks.beat.append(checkpointing.beat)
         worker_hooks.drain.append(client.stop_all)
         worker_hooks.readings += [
-            Reading("gateway_open_streams", "Streams that have begun and not ended.", checkpointing.open_streams),
+            Reading("gateway_open_streams", "Streams that have begun but not ended.", checkpointing.open_streams),
             Reading("gateway_checkpoints", "Checkpoints of open streams.", checkpointing.written_checkpoints),
-            Reading("gateway_open_upstream_calls", "Calls of upstreams that have not ended.", client.open_calls),
+            Reading("gateway_open_upstream_calls", "Calls to upstreams that have not ended.", client.open_calls),
             Reading(
                 "gateway_upstream_unexpected_bytes",
-                "Connections of providers that had bytes which nobody had asked for.",
+                "Connections of providers on which unrequested bytes arrived.",
                 lambda: connections.unexpected_bytes,
                 how="counter",
                 label="provider",
             ),
             Reading(
                 "gateway_upstream_broken_ends",
-                "Connections that providers ended in mid-answer.",
+                "Connections that providers closed or reset during an answer.",
                 lambda: connections.broken_ends,
                 how="counter",
                 label="provider",

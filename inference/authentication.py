@@ -1,4 +1,4 @@
-"""Authentication of a request: one SELECT over key, account and wallet, on every request anew."""
+"""Authenticates requests, with one uncached SELECT over key, account and wallet for each."""
 
 import time
 import uuid
@@ -28,16 +28,16 @@ SELECT = """
     JOIN billing_wallet w ON w.account_id = k.account_id
     WHERE k.fingerprint = %s
 """
-# The same for a worker's own sessions of libpq, which number their parameters and say their types.
+# The same query for the worker's libpq sessions, whose parameters have a number and a type.
 PREPARED = Statement(b"authenticate", (SELECT % "$1::bytea").encode())
 BALANCE = Statement(b"balance", b"SELECT balance FROM billing_wallet WHERE account_id = $1::uuid")
 
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """The authenticated key with its budgets, and the account that pays, with its balance in units of its currency.
+    """Holds an authenticated key with its rate limits, and the account that pays with its balance in units of money.
 
-    `read_at`: the monotonic clock before they were asked for.
+    `read_at` is a time of the monotonic clock, taken just before the balance was read.
     """
 
     key_id: uuid.UUID
@@ -49,11 +49,12 @@ class Payer:
 
 
 def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
-    """The payer behind a key, read fresh on every request; the connection goes back at once.
+    """Reads the payer of a key from the database, and returns the connection to the pool at once.
 
-    Raises as `accounts.keys.verify_key`, AccountSuspended, AccountClosed and WorkerBusy. The event learns whose key it
-    is, of an expired one too.
+    Also sets the key and the account on the request's event, even if the key has expired.
+    Raises ApiKeyNotRegistered, AccountSuspended, AccountClosed, WorkerBusy, and like `accounts.keys.verify_key`.
     """
+    # 1. Read the key, the account and the balance.
     event = event_of(environ)
     fingerprint = keys.fingerprint(token)
     if is_full():
@@ -63,8 +64,10 @@ def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
     row = _ask(sessions, fingerprint) if sessions else on_a_live_connection(lambda: _select(fingerprint))
     if row is None:
         raise ApiKeyNotRegistered
+    # 2. Note whose key it is, before a check can refuse it.
     key_id, account_id = _uuid(row[0]), _uuid(row[1])
     event.key_id, event.account_id, event.currency = key_id, account_id, row[4]
+    # 3. Check the key, then the account.
     now = datetime.now(UTC)
     verify_key(token, row[2], _moment(row[3]), now)
     note_use(key_id, now)
@@ -81,7 +84,10 @@ def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
 
 
 def balance_of(account_id: uuid.UUID) -> int:
-    """An account's balance now, in units of money; the connection goes back at once."""
+    """Reads an account's current balance, in units of money, and returns the connection to the pool at once.
+
+    Raises Wallet.DoesNotExist.
+    """
     sessions = sessions_of("default")
     if sessions is None:
         try:
@@ -105,7 +111,7 @@ def _select(fingerprint: bytes) -> tuple[Any, ...] | None:
 
 
 def _ask(sessions: Sessions, fingerprint: bytes) -> tuple[Any, ...] | None:
-    """The same on a session of this worker."""
+    """Reads the same row as `_select`, on a session of this worker."""
     row = sessions.read(PREPARED, [b"\\x" + fingerprint.hex().encode()])
     if row is None:
         return None
@@ -125,7 +131,7 @@ def _ask(sessions: Sessions, fingerprint: bytes) -> tuple[Any, ...] | None:
 
 
 def _moment(value: datetime | None) -> datetime | None:
-    """SQLite's have no time zone."""
+    # Times from SQLite have no time zone.
     return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
 
 

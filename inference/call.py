@@ -1,4 +1,4 @@
-"""A request after validation: what we own, and what the upstream gets as it came."""
+"""Defines `Call`: a checked request, with the fields that the gateway owns apart from those sent on unchanged."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,8 +7,11 @@ from typing import Any
 
 
 class Shape(StrEnum):
-    """The kind of a call, whatever wire form it came in: its body has `messages`, a `prompt`, an `input`, or
-    Anthropic's `messages` for an upstream that speaks them."""
+    """Names the shape of a call's body, whichever API the client speaks.
+
+    A chat has `messages`, a completion a `prompt`, an embedding and a response an `input`; MESSAGES is Anthropic's API
+    for an upstream that speaks it.
+    """
 
     CHAT = "chat"
     COMPLETION = "completion"
@@ -19,13 +22,15 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One checked inference request.
+    """Holds one checked inference request.
 
-    `body` goes upstream: OpenAI's words unless its shape has others, without nulls and without what the gateway owns
-    (model, stream, caps), which each dialect writes its own way. `max_tokens` caps each choice. `sent` names all fields
-    of the client's, `adjusted` those that no upstream gets as they came. `asked` is what the form's answer needs of its
-    request. `counts`: only the prompt is to be counted. `as_it_came` is the client's body where `body` is a
-    translation.
+    - `body` goes upstream, in the API of its `shape`. It has no nulls and none of the fields that the gateway owns
+      (model, stream, caps), which each dialect writes in its own way.
+    - `max_tokens` caps each choice.
+    - `sent` names all fields that the client sent, `adjusted` those that are changed or dropped for every upstream.
+    - `asked` is what the wire form needs of its request to write the answer.
+    - `counts` means that only the prompt's tokens are counted.
+    - `original_body` is the client's body if `body` is a translation of it.
     """
 
     shape: Shape
@@ -40,23 +45,23 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     asked: Any = None
     counts: bool = False
-    as_it_came: dict[str, Any] | None = None
+    original_body: dict[str, Any] | None = None
 
     def drop_content(self) -> None:
-        """Frees the texts, wherever else the call is held; numbers and switches stay."""
-        for body in (self.body, self.as_it_came or {}):
+        """Deletes everything but numbers and booleans from the bodies, which frees them for all holders of the call."""
+        for body in (self.body, self.original_body or {}):
             for name, value in list(body.items()):
                 if not isinstance(value, int | float):
                     del body[name]
 
 
 def content_of(message: Mapping[str, Any]) -> Any:
-    """A message's content; of an assistant that has none, its refusal."""
+    """Returns a message's content, or the refusal of an assistant's message without content."""
     content = message.get("content")
     return content if content or not refuses(message) else message["refusal"]
 
 
 def refuses(message: Mapping[str, Any]) -> bool:
-    """True for an assistant's message with a refusal."""
+    """Tells whether this is an assistant's message with a refusal."""
     refusal = message.get("refusal")
     return message["role"] == "assistant" and isinstance(refusal, str) and bool(refusal)

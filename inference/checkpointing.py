@@ -1,8 +1,8 @@
-"""The worker's side of checkpoints: which streams are open, and how far they are, written with the beat.
+"""Writes the checkpoints of this worker's open streams: what each would be settled as if the worker died now.
 
-A stream that has delivered something has its row with the next beat, with all others of its worker in one statement;
-the row is renewed every few seconds. A stream that finds its row gone has been settled by a sweeper, and one whose row
-could not be written for 30 s cannot rely on it: both end as worker-stopped.
+The first beat after a stream has delivered something writes its row, in one statement with those of the worker's other
+streams; later beats renew it every few seconds. A stream whose row has vanished was settled by a sweeper, and one whose
+row could not be written for 30 s may be settled by one soon: both end as worker-stopped.
 """
 
 import logging
@@ -25,33 +25,33 @@ _outage = Outage("checkpoints of open streams cannot be written", logger.error)
 RENEW_EVERY_SECONDS = 5.0
 LOST_AFTER_SECONDS = 30.0
 GUARD_SECONDS = 1.0
-AT_ONCE = 100  # streams in one statement; between them the worker serves requests
+AT_ONCE = 100  # streams in one statement; between two statements the worker serves requests
 
-# Messages to the clients of streams that end here.
+# Messages to the clients of streams that this module ends.
 UNRECORDED = "This replica cannot reach its database, and ends streams that it cannot record."
-SETTLED_ELSEWHERE = "This replica stood still for so long that the stream was taken for dead."
+SETTLED_ELSEWHERE = "This replica stopped responding for so long that the stream was settled as if it had ended."
 
 
 class Checkpointed(Protocol):
-    """An open stream."""
+    """Describes what checkpoints need of an open stream."""
 
     generation_pk: uuid.UUID
     has_checkpoint: bool
 
     @property
     def has_delivered(self) -> bool:
-        """Whether anything of it has been written: until then its end costs nothing."""
+        """Tells whether anything was written to the client; until then nothing is billed."""
 
     def frozen(self) -> str:
-        """What would be settled if the worker died now."""
+        """Serialises what would be settled if the worker died now."""
 
     def stop(self, because: str) -> None:
-        """Ends the stream as worker-stopped, and tells its client why."""
+        """Ends the stream as worker-stopped, with a message to its client."""
 
 
 @dataclass(slots=True)
-class _Open:
-    """An open stream, and when all was well with its checkpoint: written, or not needed yet."""
+class _OpenStream:
+    """Holds an open stream. `well_at` is when its checkpoint was last written, or was not needed yet."""
 
     stream: Checkpointed
     well_at: float = field(default_factory=time.monotonic)
@@ -63,39 +63,39 @@ class _Open:
         return self.stream.has_delivered
 
 
-_open: dict[uuid.UUID, _Open] = {}
+_open: dict[uuid.UUID, _OpenStream] = {}
 
 
 def register(stream: Checkpointed) -> None:
-    """A stream that has its first output."""
-    _open[stream.generation_pk] = _Open(stream)
+    """Adds a stream that has its first output to the open ones."""
+    _open[stream.generation_pk] = _OpenStream(stream)
 
 
 def forget(stream: Checkpointed) -> None:
-    """A stream that is being settled, or of which nothing was delivered. Idempotent."""
+    """Removes a stream that is being settled, or that delivered nothing, from the open ones. Idempotent."""
     _open.pop(stream.generation_pk, None)
 
 
 def open_streams() -> dict[str, float]:
-    """How many streams are open (`gateway.server.hooks.Reading`)."""
+    """Counts the open streams, for a metric (`gateway.server.hooks.Reading`)."""
     return {"": len(_open)}
 
 
 def written_checkpoints() -> dict[str, float]:
-    """How many of them have a row (`gateway.server.hooks.Reading`)."""
+    """Counts the open streams that have a checkpoint, for a metric (`gateway.server.hooks.Reading`)."""
     return {"": sum(known.has_row for known in _open.values())}
 
 
 def start() -> None:
-    """At the worker's boot: begins to look after streams that lost their checkpoint.
+    """Starts to watch for streams whose checkpoint cannot be written; called when the worker boots.
 
-    In a greenlet of its own, since the beat may be what hangs: in a database that neither answers nor refuses.
+    The watch is a greenlet of its own, since the beat itself may hang on a database that does not answer.
     """
     gevent.spawn(_guard)
 
 
 def beat() -> None:
-    """Writes and renews what is due; runs once a second."""
+    """Writes and renews the checkpoints that are due; runs once a second."""
     now = time.monotonic()
     due = [known for known in _open.values() if known.is_due(now)]
     _in_batches(_insert, [known for known in due if not known.has_row])
@@ -103,7 +103,7 @@ def beat() -> None:
 
 
 def end_lost() -> None:
-    """Ends every stream whose checkpoint could not be written for too long. Needs no database."""
+    """Ends every stream whose checkpoint could not be written for LOST_AFTER_SECONDS. Does not use the database."""
     now = time.monotonic()
     for known in list(_open.values()):
         is_needed = known.has_row or known.is_due(now)
@@ -119,7 +119,7 @@ def _guard() -> None:
         end_lost()
 
 
-def _in_batches(write: Callable[[Sequence[_Open]], None], streams: Collection[_Open]) -> None:
+def _in_batches(write: Callable[[Sequence[_OpenStream]], None], streams: Collection[_OpenStream]) -> None:
     remaining = iter(streams)
     while batch := [known for known in islice(remaining, AT_ONCE) if known.stream.generation_pk in _open]:
         try:
@@ -130,15 +130,15 @@ def _in_batches(write: Callable[[Sequence[_Open]], None], streams: Collection[_O
             _outage.worked()
 
 
-def _insert(batch: Sequence[_Open]) -> None:
+def _insert(batch: Sequence[_OpenStream]) -> None:
     for known in batch:
-        known.stream.has_checkpoint = True  # before the row exists: settling must look for it from now on
+        known.stream.has_checkpoint = True  # set before the row exists, since settling must delete it from now on
     now, frozen = time.monotonic(), dict(_frozen(batch))
     checkpoints.insert(frozen)
     _note(batch, frozen, now)
 
 
-def _renew(batch: Sequence[_Open]) -> None:
+def _renew(batch: Sequence[_OpenStream]) -> None:
     now, frozen = time.monotonic(), dict(_frozen(batch))
     alive = checkpoints.renew(frozen)
     for known in batch:
@@ -150,8 +150,11 @@ def _renew(batch: Sequence[_Open]) -> None:
     _note(batch, alive, now)
 
 
-def _frozen(batch: Sequence[_Open]) -> Iterator[tuple[uuid.UUID, str]]:
-    """What each would be settled as. One that cannot say keeps the others from nothing, and is lost in the end."""
+def _frozen(batch: Sequence[_OpenStream]) -> Iterator[tuple[uuid.UUID, str]]:
+    """Yields what each stream would be settled as.
+
+    A stream that raises is skipped, and is ended once its checkpoint is too old.
+    """
     for known in batch:
         try:
             yield known.stream.generation_pk, known.stream.frozen()
@@ -159,8 +162,8 @@ def _frozen(batch: Sequence[_Open]) -> Iterator[tuple[uuid.UUID, str]]:
             logger.exception("a stream cannot be frozen")
 
 
-def _note(batch: Sequence[_Open], written: Collection[uuid.UUID] | Mapping[uuid.UUID, str], now: float) -> None:
-    """The time is that before the writing: the row may be older than its writer's return."""
+def _note(batch: Sequence[_OpenStream], written: Collection[uuid.UUID] | Mapping[uuid.UUID, str], now: float) -> None:
+    # `now` is the time before the write: the row may be older than the moment at which the write returned.
     for known in batch:
         if known.stream.generation_pk in written:
             known.well_at, known.has_row = now, True

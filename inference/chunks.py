@@ -1,14 +1,14 @@
 """Makes the chunks of a stream the same from every upstream, whatever it omits or repeats.
 
-One object per stream. It sets what we own (`id`, `object`, `created`, `model`), keeps every field it does not know,
-opens choices in ascending order, and drops chunks that say nothing. What rides on a chunk that is dropped waits for the
-closing one.
+Each stream has a normaliser of its own. It sets the fields that we own (`id`, `object`, `created`, `model`), keeps
+fields that it does not know, opens choices in ascending order, and drops empty chunks. Other fields of a dropped chunk
+are sent in the closing one.
 
-A finish is held until the stream has ended: some upstreams say one in every chunk, and go on. What comes behind it is
-delivered, and each choice finishes once, for the reason that was given last.
+A finish is held until the stream has ended, because some upstreams send one in every chunk and go on. What comes after
+it is delivered, and each choice finishes once, with the last reason that was sent.
 
-Chat chunks have `role` once, with a choice's first words; their tool calls are numbered from 0 and named once, and
-arguments end as JSON.
+Chat chunks have `role` once, in a choice's first chunk. Their tool calls are numbered from 0 and named once, and their
+arguments are complete JSON at the end.
 """
 
 from abc import ABC, abstractmethod
@@ -35,18 +35,21 @@ from .words import message_bytes, without
 
 Json = dict[str, Any]
 
-MOST_OPENED = 128  # choices that have said nothing yet; more than anybody sells, and a client may ask for any number
+MOST_OPENED = 128  # empty choices; no provider offers more, but a client may ask for any number
 OWNED = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
 OWNED_OF_CHOICE = frozenset({"index", "delta", "finish_reason"})
 
 
 @dataclass(slots=True)
 class Choice:
-    """What a choice has said so far. `reason` is its newest finish reason; with the finish came `finish_extras` of the
-    choice and `finish_chunk` of the chunk."""
+    """Holds the state of a choice.
+
+    `reason` is its newest finish reason. `finish_extras` and `finish_chunk` are the other fields of the choice and of
+    the chunk that came with the finish.
+    """
 
     calls: ToolCalls
-    is_shaped: bool = False  # nothing about its shape is left to do
+    is_shaped: bool = False  # True once its chunks need no further members
     has_function_call: bool = False
     reason: str | None = None
     finish_extras: Json = field(default_factory=dict)
@@ -54,48 +57,48 @@ class Choice:
 
 
 class Normaliser(ABC):
-    """Makes the deltas of one stream the same from every upstream, and knows how far the stream is."""
+    """Makes the deltas of one stream the same from every upstream, and keeps the state of the stream."""
 
     def __init__(self) -> None:
-        self.text_bytes = 0  # UTF-8 length of the words so far, for the estimator
-        self.has_output = False  # or a finish
-        self.has_surplus = False  # choices beyond those that were asked for came, and were left out
-        self.has_unreadable = False  # events, which were left out
-        self.has_ended = False  # by the dialect's own end
-        self.unsent: Json = {}  # fields of chunks that were not sent, for the closing one
-        self.reported: list[tuple[Any, int]] = []  # usage, and `text_bytes` until there; not counted yet
+        self.text_bytes = 0  # UTF-8 length of the output so far, for the estimator
+        self.has_output = False  # True after the first output or finish
+        self.has_surplus = False  # True if more choices came than were asked for; these were left out
+        self.has_unreadable = False  # True if unreadable events were left out
+        self.has_ended = False  # True after the dialect's end of the stream
+        self.unsent: Json = {}  # fields of dropped chunks, to be sent in the closing one
+        self.reported: list[tuple[Any, int]] = []  # uncounted usage reports, each with `text_bytes` at that point
         self.measured_units: int | None = None  # energy in 10^-10 Wh
 
     @property
     @abstractmethod
     def is_complete(self) -> bool:
-        """Tells whether an end of the stream here is a good one."""
+        """Tells whether the answer is complete if the stream ends now."""
 
     @property
     @abstractmethod
     def all_finished(self) -> bool:
-        """Tells whether everything that was asked for has its finish."""
+        """Tells whether all choices that were asked for have finished."""
 
     @property
     @abstractmethod
     def has_open_call(self) -> bool:
-        """Tells whether a tool call may go on: an event that cannot be read may be a piece of it."""
+        """Tells whether a tool call may be incomplete, so that an unreadable event may be a piece of it."""
 
     @abstractmethod
     def take(self, deltas: Iterable[Delta | Note], sent: list[Delta]) -> None:
-        """Takes in what an upstream says, up to its end, and adds what goes to the framing to `sent`.
+        """Normalises deltas, up to the end of the stream, and adds those for the framing to `sent`.
 
-        Raises UpstreamFault, after all before it has been added, if that ends the answer.
+        Raises UpstreamFault for a failure that ends the answer, once all deltas before it have been added.
         """
 
     def note(self, note: Delta | Note) -> None:
-        """Takes in what is not for the client. Raises UpstreamFault if it ends the answer."""
+        """Keeps a note, which does not go to the client. Raises UpstreamFault if it ends the answer."""
         if isinstance(note, UsageReport):
             self.reported.append((note.reported, self.text_bytes))
         elif isinstance(note, EnergyReport):
             self.measured_units = note.units
         elif isinstance(note, Failure) or (isinstance(note, Unreadable) and self.has_open_call):
-            # A call is not finished if a piece of it may be missing: it would run with other arguments.
+            # A call that may lack a piece must not finish: it would run with the wrong arguments.
             raise note.error
         elif isinstance(note, Unreadable):
             self.has_unreadable = True
@@ -104,18 +107,18 @@ class Normaliser(ABC):
 
     @abstractmethod
     def finish_open(self, sent: list[Delta], *, is_counted: bool) -> None:
-        """Finishes what is open if the upstream ends its stream in order; `is_counted` if it has sent a usage.
+        """Finishes open choices if the upstream ended its stream properly, and adds what must precede that to `sent`.
 
-        Adds to `sent` what has to be said before that.
+        `is_counted` is True if the upstream has sent a usage.
         """
 
     @abstractmethod
     def finishes(self) -> Iterable[Delta]:
-        """Returns the finishes, which go to the framing once the stream has ended."""
+        """Returns the finishes, to be framed once the stream has ended."""
 
 
 class ChunkNormaliser(Normaliser):
-    """The state of one stream, in one of the two shapes that stream."""
+    """Normalises a stream of chat or text completion chunks."""
 
     object_name: ClassVar[str]
 
@@ -130,15 +133,14 @@ class ChunkNormaliser(Normaliser):
         has_old_calls: bool = True,
     ) -> None:
         super().__init__()
-        self._has_old_calls = has_old_calls  # else a `function_call` becomes a tool call
+        self._has_old_calls = has_old_calls  # if False, a `function_call` becomes a tool call
         self._own = {"id": id, "object": self.object_name, "created": created, "model": model}
         self._expected, self._tool_names = choices, tool_names
         self._choices: dict[int, Choice] = {}
-        self._going: dict[int, Choice] = {}  # those that have spoken, and not finished since
+        self._going: dict[int, Choice] = {}  # choices with output that have not finished since
 
     @property
     def _open(self) -> list[int]:
-        """The choices that have begun and never finished."""
         return [index for index, choice in self._choices.items() if choice.reason is None]
 
     @property
@@ -188,8 +190,10 @@ class ChunkNormaliser(Normaliser):
             sent.append(delta)
 
     def finish_open(self, sent: list[Delta], *, is_counted: bool) -> None:
-        """Finishes the choices that have begun, if any choice has finished or the upstream has counted them: one that
-        ends its stream in order may have finished only the first of several, or never say a reason."""
+        """Finishes all choices that have begun, if one has finished or the upstream has sent a usage.
+
+        Some upstreams finish only the first of several choices, or never send a reason.
+        """
         still_open = self._open
         if is_counted or len(still_open) < len(self._choices):
             for index in still_open:
@@ -211,15 +215,15 @@ class ChunkNormaliser(Normaliser):
                 yield delta
 
     def closing(self, choices: list[Json]) -> Json:
-        """A chunk of our own after the upstream's last."""
+        """Builds a chunk to be sent after the upstream's last one, with the fields that were not sent."""
         return {**self._own, **self.unsent, "choices": choices}
 
     def stalled(self) -> Json:
-        """The last chunk of a stream that stalled: of a choice that has not finished, it says and finishes nothing."""
+        """Builds the last chunk of a stream that stalled: empty, of a choice that has not finished."""
         return self.closing([self._silent(min(self._open, default=len(self._choices)))])
 
     def _begun(self, delta: Delta, sent: list[Delta]) -> Choice | None:
-        """The state of a choice that begins here, or goes on behind its finish; None if nothing is sent of it."""
+        """Returns the state of a choice that begins, or goes on after its finish; None if the delta is not sent."""
         choice = delta.choice
         if not choice:
             self._keep(delta.chunk)
@@ -231,7 +235,7 @@ class ChunkNormaliser(Normaliser):
             return None
         state = self._choices.get(index)
         if state is None:
-            # Those below this one that have said nothing yet are opened: clients expect ascending order.
+            # Clients expect ascending order, so choices with smaller numbers are opened first.
             silent = [each for each in range(min(index, MOST_OPENED)) if each not in self._choices]
             self.take([delta_of(Carried, each, {}) for each in silent], sent)
             state = self._choices[index] = Choice(ToolCalls(self._tool_names))
@@ -254,7 +258,7 @@ class ChunkNormaliser(Normaliser):
         del self._going[delta.choice["index"]]
 
     def _goes_on(self, delta: Delta, state: Choice, sent: list[Delta]) -> bool:
-        """Takes in a delta that is more than a text; False if nothing of it goes on yet."""
+        """Normalises a delta that is not just a text. Returns False if it is not sent now."""
         if isinstance(delta, Finish):
             held = [delta_of(CallPiece, delta.choice["index"], {}, each) for each in state.calls.held()]
             self.take(held, sent)
@@ -275,7 +279,7 @@ class ChunkNormaliser(Normaliser):
                 delta.choice["delta"]["tool_calls"] = [fragment]
             self.text_bytes += len(text) if text.isascii() else len(text.encode())
             self.has_output = True
-        if isinstance(delta, Text):  # its reasoning may be said twice, and counts once
+        if isinstance(delta, Text):  # reasoning that is sent under two names counts once
             self.text_bytes += message_bytes(delta.choice["delta"])
             self.has_output = True
         elif delta.beside is not None:
@@ -285,7 +289,7 @@ class ChunkNormaliser(Normaliser):
         return True
 
     def _take_old_call(self, delta: Delta, called: Json, state: Choice, sent: list[Delta]) -> None:
-        """Takes in a delta without its `function_call`, and that as a tool call, unless it is in `tool_calls` too."""
+        """Takes a delta's `function_call` as a tool call, unless it is in `tool_calls` too, and the rest as a delta."""
         delta.beside = without(delta.beside or {}, (OLD,)) or None
         delta.choice["delta"] = without(delta.choice["delta"], (OLD,))
         if delta.beside is not None or not isinstance(delta, Carried):
@@ -300,24 +304,22 @@ class ChunkNormaliser(Normaliser):
                 self._shape(chunk["choices"][0], state)
 
     def _keep(self, chunk: Mapping[str, Any]) -> None:
-        """Keeps what a chunk says that is not sent."""
         self.unsent |= {name: value for name, value in extras_of(chunk).items() if value is not None}
 
     def _reason(self, state: Choice) -> str:
-        """The reason of a finish, out of those that this shape has."""
         return after_calls(state.reason or "stop", state.calls.all, has_function_call=state.has_function_call)
 
     @abstractmethod
     def _shape(self, choice: Json, state: Choice) -> None:
-        """Gives a choice of a chunk the members that its shape has."""
+        """Adds the members that a choice needs in this shape."""
 
     @abstractmethod
     def _silent(self, index: int) -> Json:
-        """Returns a choice for a chunk in which nothing is said."""
+        """Returns an empty choice for a chunk."""
 
 
 class ChatNormaliser(ChunkNormaliser):
-    """The state of one chat stream."""
+    """Normalises a stream of chat completion chunks."""
 
     object_name = "chat.completion.chunk"
 
@@ -330,7 +332,10 @@ class ChatNormaliser(ChunkNormaliser):
 
 
 def extras_of(answer: Mapping[str, Any]) -> Json:
-    """The upstream's own fields of an answer or a chunk. A fingerprint that is null is left out: it is a string."""
+    """Returns the upstream's own fields of an answer or a chunk.
+
+    A null `system_fingerprint` is left out: the API defines it as a string.
+    """
     extras = without(answer, OWNED)
     if extras.get("system_fingerprint", "") is None:
         del extras["system_fingerprint"]

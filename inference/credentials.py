@@ -1,4 +1,7 @@
-"""A provider's second credential, while the first is being rotated (docs/operations.md#a-providers-credential)."""
+"""Switches to a provider's second credential while the first one is rotated.
+
+See docs/operations.md#a-providers-credential.
+"""
 
 import logging
 from dataclasses import replace
@@ -11,16 +14,16 @@ logger = logging.getLogger(__name__)
 
 
 def with_next(route: Route) -> Route:
-    """The route, asked with the second credential."""
+    """Returns the route with the provider's second credential in use."""
     upstream = route.upstream
     return replace(route, upstream=replace(upstream, credential=upstream.next_credential))
 
 
 def note_refused(slug: str, status: int) -> None:
-    """Logs that the first credential is refused: once a minute, for as long as it goes on."""
+    """Logs that the first credential is refused: once a minute for as long as that lasts."""
     _outage_of(slug).failed(f"HTTP {status}")
 
 
 @cache
 def _outage_of(slug: str) -> Outage:
-    return Outage(f"provider {slug} refuses its credential, and is asked with the one of _NEXT", logger.warning)
+    return Outage(f"provider {slug} refuses its credential, so the one in _NEXT is used", logger.warning)

@@ -1,8 +1,8 @@
-"""What an upstream says, as typed values: a dialect makes them once, as it parses an event.
+"""Defines the typed values that a dialect makes of an upstream's events.
 
     bytes -> SseParser -> events -> StreamDecoder -> deltas -> Normaliser -> deltas -> Framing or WholeFromDeltas
 
-Everything behind the dialect dispatches on the type. `Text`, `CallPiece`, `Finish` and `Carried` go on to the client;
+Everything after the dialect dispatches on the type. `Text`, `CallPiece`, `Finish` and `Carried` go on to the client;
 the normaliser keeps the others (`Note`).
 """
 
@@ -16,21 +16,21 @@ from .words import REASONING_FIELDS, TEXT_FIELDS, calls_in, flatten_content
 
 Json = dict[str, Any]
 
-SPOKEN = (*REASONING_FIELDS, "content", "refusal")  # the texts of a message, in the order in which they are said
-NO_CHOICE: Json = {}  # of a delta that is about none; nobody changes it
+SPOKEN = (*REASONING_FIELDS, "content", "refusal")  # the texts of a message, in the order in which they are sent
+NO_CHOICE: Json = {}  # the `choice` of a delta that is about no choice; it must not be changed
 
 
 @dataclass(slots=True)
 class Delta:
-    """One thing that an upstream says to the client.
+    """Holds one piece of an answer, for the client.
 
-    `chunk` is an event that says this alone, in the shape of chat completions: `choice` is the only one in its
-    `choices`. In a stream that is passed on it is the upstream's own event, without a choice. Whoever has the delta
-    owns it, and may change it in place. `beside` are the members of the choice's delta that the type does not name,
+    `chunk` is an event with this piece only, in the shape of chat completions: `choice` is the only item of its
+    `choices`. In a stream that is passed on it is the upstream's own event, without a choice. The holder of the delta
+    owns it and may change it in place. `beside` holds the members of the choice's delta that the type does not name;
     None if there are none.
 
-    What one read brings of the same text is one delta, if no choice says more than its piece: `more` are the chunks of
-    its further pieces, None if there are none.
+    Consecutive pieces of one text in one read become one delta if their choices hold nothing else. `more` then holds
+    the chunks of the second and later pieces; None if there are none.
     """
 
     chunk: Json
@@ -41,13 +41,13 @@ class Delta:
 
 @dataclass(slots=True)
 class Text(Delta):
-    """More of a text, whose name in a message is `name`: the content, a refusal or reasoning."""
+    """Holds more of a text: the content, a refusal or reasoning, as the message's field `name` says."""
 
     name: str
     text: str
 
     def add(self, chunk: Json, text: str) -> None:
-        """Adds a further piece."""
+        """Adds the text of a further chunk."""
         self.text += text
         if self.more is None:
             self.more = [chunk]
@@ -57,54 +57,54 @@ class Text(Delta):
 
 @dataclass(slots=True)
 class CallPiece(Delta):
-    """One more piece of a tool call, as an item of `tool_calls`."""
+    """Holds one more piece of a tool call, as an item of `tool_calls`."""
 
     fragment: Json
 
 
 @dataclass(slots=True)
 class Finish(Delta):
-    """The end of a choice, for one of the API's reasons, or the event that ends an answer that is passed on."""
+    """Ends a choice, for one of the API's reasons, or an answer that is passed on."""
 
     reason: str = ""
 
 
 @dataclass(slots=True)
 class Carried(Delta):
-    """Anything else that a client may want, in members of a delta (`beside`), of a choice or of the chunk alone."""
+    """Holds anything else that a client may want: members of a delta (`beside`), of a choice or of the chunk only."""
 
 
 @dataclass(slots=True)
 class UsageReport:
-    """All that the upstream has said of usage so far, in its own words: the last report counts."""
+    """Holds the usage so far, as the upstream wrote it. The last report counts."""
 
     reported: Any
 
 
 @dataclass(slots=True)
 class EnergyReport:
-    """The energy that the upstream measured, in 10^-10 Wh."""
+    """Holds the energy that the upstream measured, in 10^-10 Wh."""
 
     units: int
 
 
 @dataclass(slots=True)
 class Unreadable:
-    """An event that cannot be read, behind one that can."""
+    """Stands for an event that cannot be read, after one that could be."""
 
     error: UpstreamFault
 
 
 @dataclass(slots=True)
 class Failure:
-    """The upstream's error. It ends the answer, which is a good end if everything has finished."""
+    """Holds the upstream's error, which ends the answer. The end is a good one if all choices have finished."""
 
     error: UpstreamFault
 
 
 @dataclass(slots=True)
 class End:
-    """The dialect's own end of a stream."""
+    """Marks the end of a stream, as the dialect defines it."""
 
 
 Note = UsageReport | EnergyReport | Unreadable | Failure | End
@@ -112,15 +112,15 @@ Kind = TypeVar("Kind", bound=Delta)
 
 
 def delta_of(kind: type[Kind], index: int, said: Json, *rest: Any, beside: Json | None = None) -> Kind:
-    """A delta of this kind that says this of a choice; `rest` is what the kind has beyond that."""
+    """Makes a delta of this kind whose choice `index` has the members `said`. `rest` fills the kind's own fields."""
     choice = {"index": index, "delta": {**beside, **said} if beside else said, "finish_reason": None}
     return kind({"choices": [choice]}, choice, *rest, beside=beside)
 
 
 def deltas_of(index: int, message: Json) -> Iterator[Delta]:
-    """What a message of chat completions says, or a delta of one that says several things: reasoning first, calls last.
+    """Splits a message of chat completions, or a delta with several members, into deltas: reasoning first, calls last.
 
-    What is neither text nor call goes beside the first of them, if there is any.
+    Members that are neither text nor call go into `beside` of the first delta.
     """
     flatten_content(message)
     texts: dict[str, str] = {}
@@ -128,7 +128,7 @@ def deltas_of(index: int, message: Json) -> Iterator[Delta]:
     for name, value in message.items():
         if name in TEXT_FIELDS:
             if value and isinstance(value, str):
-                # Some upstreams say the same thought under both names.
+                # Some upstreams send the same reasoning under both names.
                 is_echo = name in REASONING_FIELDS and not texts.keys().isdisjoint(REASONING_FIELDS)
                 (others if is_echo else texts)[name] = value
         elif value is not None and name not in ("role", "tool_calls"):

@@ -1,7 +1,7 @@
-"""Token counts where no upstream counted: an estimate, always flagged as one (`usage_estimated`).
+"""Estimates token counts when no upstream counted; the record then has the flag `usage_estimated`.
 
-One token for every four bytes of UTF-8, rounded up, and four for each message's framing: close for English prose, high
-for other scripts. Images and audio are not estimated.
+The estimate is one token for every four bytes of UTF-8, rounded up, and four for each message's framing: close for
+English prose, high for other scripts. Images and audio are not estimated.
 """
 
 import re
@@ -17,10 +17,10 @@ from .call import Call, Shape, content_of
 
 BYTES_PER_TOKEN = 4
 TOKENS_PER_MESSAGE = 4
-TOKENS_FOR_TOOLS = 500  # that a model is told to have tools at all
-TOKENS_OF_A_PICTURE = 1600  # the largest that Anthropic bills
-# The tokenizers in use cut text no finer than this: a token for each four letters of a word, each digit, each sign and
-# each two bytes of another script, and one more at each pair of letters that is rare in what they were trained on.
+TOKENS_FOR_TOOLS = 500  # of the provider's own prompt that introduces tools to the model
+TOKENS_OF_A_PICTURE = 1600  # the most that Anthropic bills for one picture
+# An upper bound for the tokenizers in use: a token for each four letters of a word, each digit, each punctuation mark
+# and each two bytes of another script, and one more at each pair of letters that is rare in their training data.
 PIECES = re.compile(rb"[A-Z]?[a-z]{1,4}|[A-Z]{1,2}|[0-9]|[\x80-\xff]{1,2}|\n|[ \t\r]{2,4}|[^\sA-Za-z0-9\x80-\xff]")
 COMMON_PAIRS = frozenset(
     (
@@ -38,24 +38,24 @@ COMMON_PAIRS = frozenset(
 RARE_PAIRS = frozenset(
     pair for pair in product(range(ord("a"), ord("z") + 1), repeat=2) if bytes(pair) not in COMMON_PAIRS
 )
-# Scripts of which little was seen, symbols and emoji: a token for each byte.
+# Scripts that are rare in training data, symbols and emoji: a token for each byte.
 RARE_SCRIPTS = re.compile(
     rb"[\xc9-\xcf\xd2-\xd7\xdc-\xdf\xe1\xea\xee-\xf4][\x80-\xbf]+"
     rb"|\xe0[\xac-\xb7\xbc-\xbf][\x80-\xbf]|\xe2[\x81-\xbf][\x80-\xbf]"
 )
-BLOCK_BYTES = 16 * 1024  # counted at once
+BLOCK_BYTES = 16 * 1024  # counted before other requests get a turn
 SAMPLES, SAMPLE_BYTES = 16, 1024
 
 
 def tokens_in(byte_count: int) -> int:
-    """Estimates the tokens in a text by its bytes."""
+    """Estimates the tokens in a text of this many UTF-8 bytes."""
     return -(-byte_count // BYTES_PER_TOKEN)
 
 
 def prompt_tokens(call: Call) -> int:
-    """Tokens of a request's messages and tools, prompt, or input. A token id counts as one.
+    """Estimates the tokens of a request's messages and tools, prompt, or input. A token id counts as one.
 
-    Reads only what its endpoint has checked: any other field may hold anything.
+    Reads only fields that the endpoint has checked, since any other may hold anything.
     """
     if call.shape in (Shape.CHAT, Shape.RESPONSES):
         return _chat_tokens(call.body)
@@ -65,8 +65,12 @@ def prompt_tokens(call: Call) -> int:
 
 
 def most_prompt_tokens(call: Call, *, roughly: bool = False) -> int:
-    """The most tokens that a request of messages has by the tokenizers in use, the rarest Chinese characters apart: for
-    clients that must not fall short. `roughly` counts a sample of a long text."""
+    """Returns an upper bound of a Messages request's tokens, for clients that plan with the count.
+
+    It holds for the tokenizers in use, except for the rarest Chinese characters. With `roughly`, a long text is
+    extrapolated from samples.
+    """
+    # 1. Collect the texts.
     body = call.body
     texts = [orjson.dumps(body["tools"])] if body.get("tools") else []
     pictures = documents = 0
@@ -78,6 +82,7 @@ def most_prompt_tokens(call: Call, *, roughly: bool = False) -> int:
             texts += [text.encode() for name in ("text", "thinking") if isinstance(text := block.get(name), str)]
             if block.get("input"):
                 texts.append(orjson.dumps(block["input"]))
+    # 2. Count their tokens.
     counted, size = 0, sum(map(len, texts))
     if roughly and size > SAMPLES * SAMPLE_BYTES:
         whole = b"".join(texts)
@@ -88,6 +93,7 @@ def most_prompt_tokens(call: Call, *, roughly: bool = False) -> int:
                 pause()
             counted += _most_tokens(text[start : start + BLOCK_BYTES])
     counted = counted * size // (sum(map(len, texts)) or 1)
+    # 3. Add what is not text.
     framing = TOKENS_PER_MESSAGE * 2 * (len(body["messages"]) + 1) + (TOKENS_FOR_TOOLS if body.get("tools") else 0)
     return counted + framing + TOKENS_OF_A_PICTURE * pictures + documents // BYTES_PER_TOKEN
 
@@ -100,7 +106,7 @@ def _most_tokens(text: bytes) -> int:
 
 
 def _every_block(content: Any) -> Iterator[Mapping[str, Any]]:
-    """All blocks of a content, tools' results included."""
+    """Yields all blocks of a content, including those within tool results."""
     if isinstance(content, str):
         yield {"type": "text", "text": content}
     for block in content if isinstance(content, list) else ():
@@ -132,7 +138,7 @@ def _message_tokens(body: Mapping[str, Any]) -> int:
 
 
 def _block_bytes(content: Any) -> int:
-    """Bytes of texts, thoughts, tool calls and results in Anthropic's blocks."""
+    """Counts the bytes of texts, thoughts, tool calls and results in Anthropic's blocks."""
     if not isinstance(content, list):
         return _text_bytes(content)
     return _text_bytes(content) + sum(

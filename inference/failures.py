@@ -1,4 +1,4 @@
-"""An upstream's failures and refusals in the gateway's words: named, quoted, and free of secrets and addresses."""
+"""Turns an upstream's failures and refusals into the gateway's errors, quoted without secrets and addresses."""
 
 import math
 import re
@@ -34,15 +34,15 @@ from .dialects.errors import (
 GENERATION_HEADER = "X-Generation-Id"
 OUT_OF_SERVICE = frozenset({502, 503, 529})
 WORTH_A_RETRY = frozenset({408, 409, 425, 429})
-LONGEST_RETRY_AFTER = 120  # seconds: some clients give up above it, others sleep however long they are told to
+LONGEST_RETRY_AFTER = 120  # seconds: above it some clients give up, while others sleep for as long as it says
 PLAIN_WORD = re.compile(r"[a-z][a-z0-9_]{0,63}")
-# Codes that speak of the operator's account at the provider, and that clients would take for their own at the gateway.
+# Codes about the operator's account at the provider, which clients would take for codes about their own account.
 OF_THE_ACCOUNT = re.compile(
     r"(?:^|_)(?:(?:api_?)?keys?|accounts?|auth\w*|billing|credits?|balance|payment|permission|forbidden|quota|organization"
     r"|project|rate_limit\w*|unauthorized|access)(?:_|$)"
 )
 FIELD_PATH = re.compile(r"([A-Za-z_]\w{0,63})([.\[][\w.\[\]-]{0,190})?")
-# What an upstream calls a field: what the client may have called it, in the order of which one counts.
+# The upstream's name of a field, and the names that the client may have used; the first one that it sent counts.
 CLIENTS_NAMES = {
     "max_tokens": ("max_completion_tokens", "max_tokens"),
     "max_completion_tokens": ("max_completion_tokens", "max_tokens"),
@@ -59,7 +59,10 @@ CLIENTS_NAMES = {
 
 
 def refusal(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted, *, record: str | None = None) -> ApiError:
-    """The error for a fault before anything was delivered; `record` is the id of the record it left."""
+    """Returns the error for a fault before anything was delivered.
+
+    `record` is the id of the generation, if one was recorded.
+    """
     route = admitted.route
     provider = f"Provider {route.upstream.slug!r}"
     if isinstance(fault, ContradictoryUsage):
@@ -75,15 +78,17 @@ def refusal(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted, *, re
 
 
 def noted_failure(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted) -> ApiError:
-    """The same error; the provider's health takes note of it."""
+    """Returns the error for a fault like `refusal`, and notes the failure in the provider's health."""
     error, status = refusal(fault, admitted), getattr(fault, "status", None)
-    tell_health(admitted.route, error, status, fault.report.trouble if isinstance(fault, ReportedError) else None)
+    note_in_health(admitted.route, error, status, fault.report.trouble if isinstance(fault, ReportedError) else None)
     return error
 
 
-def tell_health(route: Route, error: ApiError, status: int | None, trouble: Trouble | None) -> None:
-    """Takes note of a failure with this status, or of none, in the provider's health: staff read there what clients
-    are not told."""
+def note_in_health(route: Route, error: ApiError, status: int | None, trouble: Trouble | None) -> None:
+    """Notes a failure in the provider's health, where staff see the trouble that clients are not told about.
+
+    `status` is None if the upstream did not answer with one.
+    """
     words = error.message
     if trouble is not None:
         troubles.note(route.upstream.slug, trouble)
@@ -92,7 +97,7 @@ def tell_health(route: Route, error: ApiError, status: int | None, trouble: Trou
 
 
 def broken(fault: UpstreamFault, admitted: Admitted, *, bill: str = "") -> UpstreamFailed:
-    """The error for a fault that is not the request's; `bill` says what of it is billed."""
+    """Returns the error for a fault that the request did not cause. `bill` is a sentence on what is billed."""
     reason = "primary_unavailable" if isinstance(fault, Unreachable) else _fallback_reason(fault.status)
     message = f"{fault_sentence(fault, admitted.route)} {bill}".rstrip()
     retry = not fault.is_lasting and _is_worth_a_retry(fault.status)
@@ -100,12 +105,12 @@ def broken(fault: UpstreamFault, admitted: Admitted, *, bill: str = "") -> Upstr
 
 
 def fault_sentence(fault: UpstreamFault, route: Route) -> str:
-    """A fault in one sentence."""
+    """Describes a fault in one sentence."""
     return f"Provider {route.upstream.slug!r} {_quoted(fault.message, route).rstrip('.')}."
 
 
 def refusal_of_status(report: ErrorReport, admitted: Admitted, *, retry_after: str) -> ApiError:
-    """The error for an answer that is no success, by its report and its header `Retry-After`."""
+    """Returns the error for an unsuccessful answer. `retry_after` is its `Retry-After` header, or empty."""
     route, status = admitted.route, report.status or 0
     provider = f"Provider {route.upstream.slug!r}"
     if status < 400:
@@ -128,7 +133,7 @@ def refusal_of_status(report: ErrorReport, admitted: Admitted, *, retry_after: s
 
 
 def _refused(report: ErrorReport, admitted: Admitted) -> UpstreamRefused:
-    """The request's own fault, as the upstream has it."""
+    """Returns the error for a request that the upstream refuses for what it contains."""
     words = _quoted(report.words, admitted.route)
     quote = f": {words}" if words else f" (HTTP {report.status})."
     return UpstreamRefused(
@@ -144,13 +149,16 @@ def _quoted(words: str, route: Route) -> str:
 
 
 def _code(code: str) -> str | None:
-    """The upstream's code where it is a plain word that speaks of the request."""
+    """Returns the upstream's code if it is a plain word about the request."""
     speaks = PLAIN_WORD.fullmatch(code) and code not in OWN_CODES and not OF_THE_ACCOUNT.search(code)
     return code if speaks else None
 
 
 def _param(path: str, call: Call) -> str | None:
-    """The field in question where the client sent it; of one that it calls otherwise the path within is not its own."""
+    """Returns the path of the field in question, if the client sent it.
+
+    If the client uses another name for it than the upstream, only that name is returned: the path within may differ.
+    """
     match = FIELD_PATH.fullmatch(path)
     if match is None:
         return None
@@ -160,7 +168,7 @@ def _param(path: str, call: Call) -> str | None:
 
 
 def _retry_after(header: str) -> dict[str, str]:
-    """The header, of a number of seconds or a date, in whole seconds that every client honours."""
+    """Converts the header, which holds seconds or a date, to whole seconds that every client accepts."""
     try:
         if header[:1].isdigit():
             seconds = float(header)
@@ -179,7 +187,6 @@ def _kind(status: int | None, admitted: Admitted) -> type[UpstreamFailed]:
 
 
 def _is_worth_a_retry(status: int | None) -> bool:
-    """Whether the same request may fare better later."""
     return status is None or status >= 500 or status in WORTH_A_RETRY
 
 

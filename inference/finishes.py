@@ -1,4 +1,4 @@
-"""Why an answer ended: the API's reasons, and the words that upstreams have for them and for failures."""
+"""Maps upstreams' words for why an answer ended to the API's finish reasons, or to a failure."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 Json = dict[str, Any]
 
 FINISH_REASONS = frozenset({"stop", "length", "content_filter", "tool_calls"})
-# Other words for them, in lower case and with `_` between their parts.
+# Other words for the API's reasons, in lower case and with `_` between their parts.
 FINISH_SYNONYMS = {
     **dict.fromkeys(("function_call", "tool_use", "tool_call"), "tool_calls"),
     **dict.fromkeys(
@@ -28,16 +28,16 @@ FINISH_SYNONYMS = {
         "content_filter",
     ),
 }
-# Words for no reason at all, as servers in Python and JavaScript write out what is absent.
+# Words that mean no reason: servers in Python and JavaScript may write an absent value like this.
 NO_REASONS = frozenset({"none", "null", "undefined"})
-# Words that say that the answer has failed.
+# Words that mean that the answer has failed.
 FAILURES = frozenset(
     {"abort", "aborted", "canceled", "cancelled", "error", "failed", "insufficient_system_resource", "network_error"}
 )
 
 
 def finish_reason(reported: Any) -> str | None:
-    """One of the API's reasons. An upstream's own word for the end counts as `stop`."""
+    """Returns one of the API's reasons, or None if none was reported. An unknown word counts as `stop`."""
     if not isinstance(reported, str) or not reported:
         return None
     if reported in FINISH_REASONS:
@@ -49,7 +49,7 @@ def finish_reason(reported: Any) -> str | None:
 
 
 def failure_of(choice: Mapping[str, Any]) -> Json | None:
-    """Returns the error that a choice has or that its finish reason names, as an answer has one; else None."""
+    """Returns a choice's error, or one for a finish reason that means failure, in an error envelope; else None."""
     error, reason = choice.get("error"), choice.get("finish_reason")
     if not error and isinstance(reason, str) and _plain_word(reason) in FAILURES:
         error = {"message": f"The answer finished with {reason!r}."}
@@ -61,9 +61,9 @@ def _plain_word(reported: str) -> str:
 
 
 def after_calls(reason: str, calls: Collection[Any], *, has_function_call: bool) -> str:
-    """Returns the finish reason of a choice with these tool calls, of which `function_call` is the older form.
+    """Corrects the finish reason of a choice by its tool calls; a `function_call` is the older form of one.
 
-    Clients run tools at `tool_calls` alone, and wait for one then. Some upstreams say `stop` after a call, or
+    Clients run tools only for `tool_calls`, and then expect at least one. Some upstreams send `stop` after a call, or
     `tool_calls` after a text.
     """
     if calls:

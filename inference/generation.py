@@ -1,4 +1,4 @@
-"""From an admitted request and what became of it to its settled generation, and to what the answer reports of it."""
+"""Settles a request: turns it and its outcome into a generation record, and into the usage that the answer reports."""
 
 import time
 from dataclasses import dataclass, replace
@@ -25,18 +25,23 @@ from .words import without
 Ending = Generation.Ending
 Report = dict[str, Any]
 MOST_USAGE_BYTES = 4096
-OWN_DETAILS = frozenset({"cached_tokens", "cache_write_tokens", "reasoning_tokens"})  # as the record counts them
+# Details that the gateway reports itself, as the record counts them.
+OWN_DETAILS = frozenset({"cached_tokens", "cache_write_tokens", "reasoning_tokens"})
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The end of a request: how it ended, the usage that the upstream reported, and what was delivered.
+    """Holds the outcome of a request: how it ended, the usage that the upstream reported, and what was delivered.
 
-    `prompt_usage` is the prompt's part of a usage of which the rest never came; `text_bytes` is the UTF-8 length of the
-    output, for an estimate, `uncounted_bytes` of what was delivered after the last usage, negative where some of what
-    that counts was not delivered; `first_output_at` is on the monotonic clock. `reported` is all that the upstream said
-    of usage, in its own words; `flags` are codes of `billing.models.FLAGS`; `measured_units` is the energy that the
-    upstream says it took, in 10^-10 Wh; what `is_waived` is not billed, whatever its ending.
+    - `prompt_usage` is the prompt's part of a usage whose rest was never reported.
+    - `text_bytes` is the UTF-8 length of the output, for estimates.
+    - `uncounted_bytes` is the UTF-8 length of what was delivered after the last usage. It is negative if the last usage
+      counts output that was not delivered.
+    - `first_output_at` is a time of the monotonic clock.
+    - `reported` is the usage as the upstream wrote it.
+    - `flags` are codes of `billing.models.FLAGS`.
+    - `measured_units` is the energy that the upstream measured, in 10^-10 Wh.
+    - `is_waived` means that nothing is billed, whatever the ending.
     """
 
     ending: Generation.Ending
@@ -52,7 +57,7 @@ class Delivery:
 
 
 def settle(admitted: Admitted, outcome: Delivery, *, has_checkpoint: bool = False) -> Report:
-    """Settles, and returns the answer's `usage` and `gateway_metadata` (docs/api.md#usage)."""
+    """Settles a request and returns `usage` and `gateway_metadata` for the answer (docs/api.md#usage)."""
     unsettled = unsettled_of(admitted, outcome)
     figures, event, began = unsettled.figures, admitted.event, time.monotonic()
     settlement = ledger.settle(unsettled, has_checkpoint=has_checkpoint)
@@ -64,22 +69,22 @@ def settle(admitted: Admitted, outcome: Delivery, *, has_checkpoint: bool = Fals
 
 
 def unsettled_of(admitted: Admitted, outcome: Delivery) -> Unsettled:
-    """What is settled of an outcome, now: with an estimate where no usage arrived or none that holds."""
+    """Returns the record to settle for an outcome. Tokens that no usable usage counts are estimated."""
     reported = outcome.usage if ENDINGS[outcome.ending].is_billed else None
     if reported is None:
-        # What was delivered, and the prompt: counted by the upstream where it said so at the start, estimated else.
+        # Estimate what was delivered, and the prompt unless the upstream counted it at the start of the stream.
         prompt = outcome.prompt_usage or Usage(uncached_prompt=admitted.prompt_tokens)
         delivered = replace(prompt, completion=estimator.tokens_in(outcome.text_bytes))
         return record(admitted, outcome, delivered, usage_estimated=True)
-    lacks_prompt = reported.prompt == 0 and reported.completion > 0  # no prompt is empty
+    lacks_prompt = reported.prompt == 0 and reported.completion > 0  # a prompt is never empty
     if lacks_prompt:
         flags = (*reported.flags, ZERO_USAGE)
         reported = replace(reported, uncached_prompt=admitted.prompt_tokens, flags=flags)
-    if outcome.uncounted_bytes > 0:  # output that came after the last count, and was never counted
+    if outcome.uncounted_bytes > 0:  # output came after the last usage
         more = estimator.tokens_in(outcome.uncounted_bytes)
         counted = replace(reported, completion=reported.completion + more)
         return record(admitted, outcome, counted, usage_estimated=True)
-    if outcome.uncounted_bytes < 0:  # output that was counted, and that the client left before
+    if outcome.uncounted_bytes < 0:  # the usage counts output that the client left before receiving
         completion = -(-reported.completion * outcome.text_bytes // (outcome.text_bytes - outcome.uncounted_bytes))
         reasoning = None if reported.reasoning is None else min(reported.reasoning, completion)
         counted = replace(reported, completion=completion, reasoning=reasoning)
@@ -88,7 +93,7 @@ def unsettled_of(admitted: Admitted, outcome: Delivery) -> Unsettled:
 
 
 def record(admitted: Admitted, outcome: Delivery, usage: Usage, *, usage_estimated: bool) -> Unsettled:
-    """The record that `ledger.settle` takes. It has no cost if the usage contradicted itself or the bill is waived."""
+    """Builds the record for `ledger.settle`. It has no cost if the usage was contradictory or the bill is waived."""
     resolution, terms, ending = admitted.resolution, admitted.terms, ENDINGS[outcome.ending]
     is_billed = ending.is_billed and not outcome.is_waived
     cost = cost_of(terms.price, usage, terms.rates) if is_billed else None
@@ -98,7 +103,7 @@ def record(admitted: Admitted, outcome: Delivery, usage: Usage, *, usage_estimat
         flags += (ZERO_USAGE,)
     kept = numbers_of(outcome.reported)
     if not ending.is_billed and IMPLAUSIBLE_USAGE not in flags and not _contradicts(admitted, kept):
-        kept = None  # a text where a count belongs: without it, the rest would not say why nothing was billed
+        kept = None  # only its numbers can be kept, and these do not show why nothing was billed
     upstream_usage = orjson.dumps(kept) if kept else b""
     first_output_at = outcome.first_output_at
     figures = Figures(
@@ -144,9 +149,9 @@ def record(admitted: Admitted, outcome: Delivery, usage: Usage, *, usage_estimat
 
 
 def _usage(unsettled: Unsettled, settlement: Settlement, reported: Any) -> dict[str, Any]:
-    """The Usage object of a settled generation, as its record will show it too.
+    """Returns the Usage object of a settled generation, as its record will show it too.
 
-    Counts that the upstream gave beside those that the gateway owns (audio, predictions) are in it as they came.
+    Details that the gateway does not count itself, such as audio and predictions, are passed on from the upstream.
     """
     figures, balance = unsettled.figures, settlement.balance
     usage = usage_object(
@@ -172,7 +177,7 @@ def _contradicts(admitted: Admitted, reported: Any) -> bool:
 
 
 def _metadata(unsettled: Unsettled) -> dict[str, Any]:
-    """`gateway_metadata`. What is unknown or does not apply is absent."""
+    """Returns `gateway_metadata`. Fields that are unknown or do not apply are absent."""
     figures, columns = unsettled.figures, unsettled.terms.columns
     metadata: dict[str, Any] = {
         "provider": columns["provider"],
@@ -195,7 +200,7 @@ def _metadata(unsettled: Unsettled) -> dict[str, Any]:
         "eu_sovereign": figures.eu_sovereign,
         "cache_read_tokens": figures.cache_read_tokens,
         "cache_creation_tokens": figures.cache_write_tokens,
-        # Its parts are reported where the upstream counted them apart.
+        # The parts are reported only if the upstream counted them separately.
         "cache_creation_5m_tokens": None if figures.cache_write_1h_tokens is None else figures.cache_write_5m_tokens,
         "cache_creation_1h_tokens": figures.cache_write_1h_tokens,
     }

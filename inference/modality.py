@@ -1,4 +1,4 @@
-"""Chat on a model that completes text, and text completion on a model that chats (docs/api.md#modalities)."""
+"""Serves chats on completion models and text completions on chat models (docs/api.md#modalities)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from .dialects.base import refuse_parameters, without_parameters
 from .words import REASONING_FIELDS, dicts, flatten_content, object_of
 
 Convert = Callable[[Mapping[str, Any]], dict[str, Any]]
-# Fields of one endpoint alone, or of another meaning on each: nothing of a call that goes to the other one.
+# Fields that only one of the two endpoints has, or that differ in meaning: not sent on from one to the other.
 OF_ONE_ENDPOINT = frozenset(
     {"messages", "tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "response_format"}
     | {"modalities", "audio", "logprobs", "top_logprobs", "prompt", "echo", "suffix", "best_of"}
@@ -37,8 +37,10 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class ShapeAdapter:
-    """The way from the client's shape to the upstream's, and back for a whole answer: the deltas of a stream are the
-    same for both. `call` raises InvalidRequest."""
+    """Converts a call from the client's shape to the upstream's, and a whole answer back.
+
+    The deltas of a stream are the same for both shapes. `call` raises InvalidRequest.
+    """
 
     call: Callable[[Call], Call]
     answer: Convert
@@ -51,7 +53,7 @@ def _text_as_chat(call: Call) -> Call:
 
 
 def _chat_as_text(call: Call) -> Call:
-    """The conversation as a prompt, a label before each turn, which the model continues as the assistant."""
+    """Writes the conversation as a prompt with a label before each turn, for the model to continue as the assistant."""
     body = _without_fields_of_one_endpoint(call, own="messages", lacking=OF_ONE_ENDPOINT | OF_CHAT_MODELS)
     turns = [_turn(message, f"messages[{position}]") for position, message in enumerate(call.body["messages"])]
     body["prompt"] = "\n\n".join([*turns, "Assistant:"])
@@ -59,8 +61,10 @@ def _chat_as_text(call: Call) -> Call:
 
 
 def _without_fields_of_one_endpoint(call: Call, *, own: str, lacking: frozenset[str]) -> dict[str, Any]:
-    """The body without its conversation or prompt, and without what the model lacks. Raises InvalidRequest where that
-    would change the answer."""
+    """Returns the body without the field `own`, which is translated, and without fields that the model lacks.
+
+    Raises InvalidRequest if leaving one of the latter out would change the answer.
+    """
     refuse_parameters(call.body, lacking - {own})
     return without_parameters(call.body, lacking)[0]
 
@@ -95,7 +99,7 @@ def _chat_answer_as_text(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(choice: Mapping[str, Any]) -> dict[str, Any]:
-    """A chat choice as a text choice: a refusal is text too; reasoning stays beside it."""
+    """Turns a chat choice into a text choice. A refusal becomes the text; reasoning keeps its own field."""
     message = object_of(choice.get("message"))
     flatten_content(message)
     kept = {field: message[field] for field in REASONING_FIELDS if message.get(field)}
@@ -106,7 +110,7 @@ def _other(choice: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in choice.items() if name not in ("text", "delta", "message")}
 
 
-# By the client's endpoint and the route's modality. Where both are the same kind, nothing needs to be adapted.
+# Adapters by the client's shape and the route's modality. If these are of the same kind, none is needed.
 ADAPTERS: dict[tuple[str, str | None], ShapeAdapter] = {
     (Shape.CHAT, Modality.COMPLETION): ShapeAdapter(_chat_as_text, _text_answer_as_chat),
     (Shape.COMPLETION, Modality.CHAT): ShapeAdapter(_text_as_chat, _chat_answer_as_text),

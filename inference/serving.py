@@ -1,7 +1,7 @@
-"""The conductor: admit, dispatch, deliver, settle (docs/architecture.md#the-path-of-a-completion).
+"""Serves a request: admits it, dispatches it upstream, delivers the answer and settles it.
 
-Automatic failover, behind GATEWAY_AUTO_FAILOVER, dispatches to the next upstream where one fails: never for a pinned or
-aliased request.
+docs/architecture.md#the-path-of-a-completion describes the steps. If GATEWAY_AUTO_FAILOVER is set, an `auto/…` request
+whose upstream fails goes to the next one; a pinned or aliased request never does.
 """
 
 import math
@@ -40,7 +40,7 @@ from .authentication import Payer
 from .call import Call, Shape
 from .dialects.base import encoded, parse_object
 from .dialects.errors import CONTEXT_OVERFLOW, REFUSED, report_of_body
-from .failures import noted_failure, refusal, refusal_of_status, tell_health
+from .failures import note_in_health, noted_failure, refusal, refusal_of_status
 from .generation import Delivery, Ending, settle
 from .reader import (
     Source,
@@ -52,23 +52,24 @@ from .sse import (
     may_be_event_stream,
 )
 from .stream import BilledStream
-from .unstreamed import ReadAgain, as_stream
+from .unstreamed import RewoundUpstream, as_stream
 from .wire_forms.base import WireForm
 
 Served = TypeVar("Served")
 
 REFUSED_CREDENTIAL = frozenset({401, 403})
-DOES_NOT_COUNT = frozenset({404, 405, 501})  # an upstream without the endpoint
-# Over the cap: reasoning that caps leave out and that is not counted apart, predictions that were thrown away.
+DOES_NOT_COUNT = frozenset({404, 405, 501})  # the upstream lacks the endpoint that counts tokens
+# A completion may exceed its cap: some upstreams do not cap reasoning, nor report it separately, and some count
+# rejected predictions.
 COMPLETION_FACTOR = 8
 COMPLETION_SLACK = 4096  # tokens
-ORDINARY_PROMPT_TOKENS = 32_000  # in the time that every first byte has
-PROMPT_FACTOR = 2  # over the context length: a provider's window grows before the catalogue says so
+ORDINARY_PROMPT_TOKENS = 32_000  # GATEWAY_FIRST_BYTE_TIMEOUT is enough for a prompt of this length
+PROMPT_FACTOR = 2  # of the context length: a provider may enlarge the window before the catalogue is updated
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A settled whole answer. `adjusted` names the parameters that the upstream did not get as they were sent."""
+    """Holds a whole answer that is settled. `adjusted` names the parameters that were changed or dropped upstream."""
 
     generation_id: str
     body: dict[str, Any]
@@ -76,23 +77,25 @@ class Answer:
 
 
 def complete(form: WireForm, call: Call, payer: Payer, client: Client, event: RequestEvent) -> Answer:
-    """A whole answer, settled before it is returned. Raises what `admit` and the upstream refuse, and ClientLeft."""
+    """Serves a whole answer and settles it. Raises the ApiErrors of `admit` and `dispatch`, and ClientLeft."""
     return with_failover(admit(form, call, payer, event), lambda admitted: _complete(admitted, client))
 
 
 def stream(form: WireForm, call: Call, payer: Payer, client: Client, event: RequestEvent) -> BilledStream:
-    """A stream that has its first output. Raises as `complete`."""
+    """Returns a stream that has read its first output. Raises like `complete`."""
     return with_failover(admit(form, call, payer, event), lambda admitted: _stream(admitted, client))
 
 
 def count(form: WireForm, call: Call, payer: Payer, client: Client, event: RequestEvent) -> int:
-    """The tokens of a prompt, for nothing: as the upstream counts them where it does, else an estimate. Raises as
-    `admit`."""
+    """Counts the tokens of a prompt, unbilled: by the upstream if it can count, else by an estimate.
+
+    Raises like `complete`.
+    """
     admitted = admit(form, call, payer, event)
     if not form.counts_upstream:
         return estimator.prompt_tokens(call)
     if admitted.upstream_call.shape != Shape.MESSAGES:
-        encoded(call.body)  # raises where it is nested too deeply
+        encoded(call.body)  # raises if the body is nested too deeply
         return estimator.most_prompt_tokens(call)
     try:
         upstream = dispatch(admitted, admitted.upstream_call, client)
@@ -106,16 +109,18 @@ def count(form: WireForm, call: Call, payer: Payer, client: Client, event: Reque
         raise refusal(error, admitted) from error
     finally:
         upstream.close()
-    # No prompt is empty: an upstream that says so has not counted.
+    # A prompt is never empty, so an upstream that reports zero did not count.
     return tokens if type(tokens) is int and tokens > 0 else estimator.most_prompt_tokens(call)
 
 
 def with_failover(admitted: Admitted, serve: Callable[[Admitted], Served]) -> Served:
-    """What `serve` returns for the first candidate that does not fail before its first delivered byte.
+    """Calls `serve` with one candidate after another until one delivers a first byte, and returns its result.
 
-    A refusal ends it, since the request would fare no better elsewhere, except for one that is too long for the route:
-    then only candidates with a larger context window are left. Raises UpstreamRefused, and AllProvidersFailed when the
-    last candidate has failed, worth a retry where one of them is; without failover, the one failure as it is.
+    A refusal is raised at once, since another provider would refuse the request too. The exception is a request that is
+    too long for the route: it goes to the candidates with a larger context window.
+
+    Raises UpstreamRefused, or AllProvidersFailed once the last candidate has failed; it is worth a retry if any of the
+    failures is. Without failover the first failure is raised unchanged.
     """
     if admitted.resolution.routing_mode != "auto" or not settings.GATEWAY_AUTO_FAILOVER:
         return serve(admitted)
@@ -132,7 +137,7 @@ def with_failover(admitted: Admitted, serve: Callable[[Admitted], Served]) -> Se
         except (UpstreamFailed, ProviderTimeout) as error:
             last = error
             failures.append(error)
-        following = _next(admitted, others, last.fallback_reason, window_above=overflowed)
+        following = _readmit_next(admitted, others, last.fallback_reason, window_above=overflowed)
         if following is None:
             break
         admitted = following
@@ -148,44 +153,50 @@ def with_failover(admitted: Admitted, serve: Callable[[Admitted], Served]) -> Se
     ) from last
 
 
-def _next(admitted: Admitted, others: Iterator[Route], reason: str, *, window_above: float) -> Admitted | None:
-    """The same request on the next candidate, all of which can take it; a window that is unknown is not above any."""
+def _readmit_next(admitted: Admitted, others: Iterator[Route], reason: str, *, window_above: float) -> Admitted | None:
+    """Readmits the request on the next candidate whose context window is above `window_above`, if that is not 0.
+
+    An unknown window counts as too small.
+    """
     for route in others:
         if window_above and (route.context_length or 0) <= window_above:
             continue
         try:
             return readmit(admitted, route, reason=reason)
         except UnpricedRoute:
-            continue  # a change of the catalogue has taken its price or its rate since
+            continue  # the catalogue has lost the route's price or exchange rate since the candidates were chosen
     return None
 
 
 def _shortest_wait(failures: list[UpstreamFailed | ProviderTimeout]) -> dict[str, str]:
-    """`Retry-After` where each has named one: the soonest of them."""
+    """Returns the smallest `Retry-After` if every failure has one."""
     waits = [failure.headers.get("Retry-After") for failure in failures]
     named = [int(wait) for wait in waits if wait is not None]
     return {"Retry-After": str(min(named))} if named and len(named) == len(waits) else {}
 
 
-def dispatch(admitted: Admitted, call: Call, client: Client, *, comes_at_once: bool = False) -> UpstreamCall:
-    """Sends `call`, the admitted one in the upstream's shape, and waits for the head of a successful answer.
+def dispatch(admitted: Admitted, call: Call, client: Client, *, is_sent_at_once: bool = False) -> UpstreamCall:
+    """Sends `call`, which is in the upstream's shape, and waits for the head of a successful answer.
 
-    An answer that `comes_at_once` sends no byte before it is complete, however long: it has the overall budget alone.
+    If the answer `is_sent_at_once`, no byte comes before it is complete: only the overall budget applies, not that for
+    the first byte.
 
-    Raises the ApiError of an upstream that fails or refuses, ClientLeft and WorkerStopped.
+    Raises an ApiError if the upstream fails or refuses, ClientLeft and WorkerStopped.
     """
-    client.raise_if_gone()  # whoever has waited for long, for a database above all, may wait no more
+    # 1. Send the request, and again with the next credential if the first one is refused.
+    client.raise_if_gone()  # the client may have left while we waited, for the database above all
     route = admitted.route
-    upstream = _opened(admitted, call, route, client, comes_at_once=comes_at_once)
+    upstream = _open_upstream(admitted, call, route, client, is_sent_at_once=is_sent_at_once)
     if upstream.status in REFUSED_CREDENTIAL and route.upstream.next_credential:
         upstream.close()
         credentials.note_refused(route.upstream.slug, upstream.status)
-        upstream = _opened(admitted, call, credentials.with_next(route), client, comes_at_once=comes_at_once)
+        upstream = _open_upstream(admitted, call, credentials.with_next(route), client, is_sent_at_once=is_sent_at_once)
+    # 2. Turn an unsuccessful status into an ApiError.
     try:
         if not 200 <= upstream.status < 300:
             report = report_of_body(upstream.status, _refusal_body(upstream))
             refused = refusal_of_status(report, admitted, retry_after=upstream.headers.get("retry-after", ""))
-            tell_health(route, refused, report.status, report.trouble)
+            note_in_health(route, refused, report.status, report.trouble)
             raise refused
     except UpstreamFault as fault:
         upstream.close()
@@ -196,15 +207,20 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, comes_at_once: b
     return upstream
 
 
-def _opened(admitted: Admitted, call: Call, route: Route, client: Client, *, comes_at_once: bool) -> UpstreamCall:
-    """An upstream that has answered, with whatever status. Raises as `dispatch`."""
+def _open_upstream(
+    admitted: Admitted, call: Call, route: Route, client: Client, *, is_sent_at_once: bool
+) -> UpstreamCall:
+    """Sends the request and returns the upstream once the head of its answer is there, with any status.
+
+    Raises like `dispatch`.
+    """
     with step("preparing the upstream request", NOTHING_BILLED):
         request = admitted.dialect.request(call, route)
     deadlines = Deadlines(_first_byte_seconds(len(request.body)))
-    if comes_at_once:
+    if is_sent_at_once:
         deadlines.whole_answer()
     upstream = UpstreamCall(request, deadlines, client, admitted.payer.account_id)
-    del request  # so that its body is freed when it is sent
+    del request  # so that the body is freed once it is sent
     attempt = upstream.attempt
     attempt.provider, attempt.route, attempt.model = route.upstream.slug, route.id, route.upstream_model
     admitted.event.attempts.append(attempt)
@@ -222,7 +238,7 @@ def _opened(admitted: Admitted, call: Call, route: Route, client: Client, *, com
 
 
 def _refusal_body(upstream: UpstreamCall) -> bytes:
-    """The body of an answer that is no success. A refusal is one by its status, though its body breaks off."""
+    """Reads the body of an unsuccessful answer. A refusal whose body breaks off still counts as one, by its status."""
     if upstream.status < 400:
         return b""
     try:
@@ -234,15 +250,17 @@ def _refusal_body(upstream: UpstreamCall) -> bytes:
 
 
 def _complete(admitted: Admitted, client: Client) -> Answer:
+    # 1. Dispatch. An answer that may be long is streamed from the upstream if nothing is lost by it.
     is_long = may_be_long(admitted.upstream_call, admitted.route)
     aggregated = is_long and may_be_streamed(admitted.upstream_call, admitted.route)
     asked = replace(admitted.upstream_call, stream=aggregated)
-    upstream = dispatch(admitted, asked, client, comes_at_once=is_long and not aggregated)
+    upstream = dispatch(admitted, asked, client, is_sent_at_once=is_long and not aggregated)
+    # 2. Read the whole answer.
     try:
         if aggregated and _is_stream(upstream):
-            answer, outcome = _aggregated(admitted, upstream, upstream)
+            answer, outcome = _read_aggregated(admitted, upstream, upstream)
         else:
-            answer, outcome = _whole(admitted, upstream)
+            answer, outcome = _read_whole(admitted, upstream)
         if not ENDINGS[outcome.ending].is_billed:
             upstream.abort(ContradictoryUsage())
     except UpstreamFault as error:
@@ -251,6 +269,7 @@ def _complete(admitted: Admitted, client: Client) -> Answer:
     finally:
         upstream.close()
     health.note(admitted.route.upstream.slug, failed=False)
+    # 3. Settle, unless the client has left, and return the answer.
     client.raise_if_gone()
     with step("settling the charge", BILLED_ONCE_AT_MOST):
         report = settle(admitted, outcome)
@@ -266,7 +285,7 @@ def _stream(admitted: Admitted, client: Client) -> BilledStream:
 
 
 def _source(admitted: Admitted, upstream: UpstreamCall) -> Source:
-    """Returns what a stream is read from: the upstream, or the events of the whole answer that it sent."""
+    """Returns the source of the stream's events: the upstream, or the whole answer that it sent instead of a stream."""
     try:
         return upstream if _is_stream(upstream) else as_stream(admitted, upstream)
     except UpstreamFault as error:
@@ -279,13 +298,13 @@ def _source(admitted: Admitted, upstream: UpstreamCall) -> Source:
 
 
 def _is_stream(upstream: UpstreamCall) -> bool:
-    """Tells whether the answer to a stream request is an event stream: by its first bytes, else by its label."""
+    """Tells whether the answer to a stream request is an event stream: by its first bytes, else its Content-Type."""
     first = upstream.peek()
     return is_event_stream(first) or not (upstream.content_type == "application/json" or is_json(first))
 
 
 def may_be_long(call: Call, route: Route) -> bool:
-    """Whether a whole answer could outlast the first-byte budget."""
+    """Tells whether a whole answer could take longer than the first-byte budget."""
     if call.shape == Shape.EMBEDDING:
         return False
     cap = call.max_tokens or route.max_output_tokens
@@ -293,8 +312,11 @@ def may_be_long(call: Call, route: Route) -> bool:
 
 
 def may_be_streamed(call: Call, route: Route) -> bool:
-    """Whether a whole answer loses nothing where it is streamed and put together: neither the usage that it is billed
-    by, nor what no stream carries (speech, the best of several)."""
+    """Tells whether a whole answer can be put together from a stream without loss.
+
+    That takes an upstream that reports usage in streams, and a request without what streams cannot carry: audio and the
+    best of several choices.
+    """
     if not (route.can_stream and route.aggregate and route.upstream.stream_options):
         return False
     modalities = call.body.get("modalities")
@@ -317,8 +339,8 @@ def _reader(admitted: Admitted, upstream: UpstreamCall, source: Source, *, joins
     return StreamReader(source, decoder, normaliser, believes, joins_texts=joins_texts)
 
 
-def _aggregated(admitted: Admitted, upstream: UpstreamCall, source: Source) -> tuple[dict[str, Any], Delivery]:
-    """Reads a stream to its end and puts the answer together. Contradictory usage leaves it empty."""
+def _read_aggregated(admitted: Admitted, upstream: UpstreamCall, source: Source) -> tuple[dict[str, Any], Delivery]:
+    """Reads a stream to its end and puts the answer together. The answer is empty if the usage is contradictory."""
     reader, whole = _reader(admitted, upstream, source, joins_texts=True), admitted.form.aggregate()
     try:
         while reader.ending is None:
@@ -334,14 +356,19 @@ def _aggregated(admitted: Admitted, upstream: UpstreamCall, source: Source) -> t
     return _in_shape(admitted, whole.answer() | reader.normaliser.unsent), reader.outcome(Ending.FINISHED)
 
 
-def _whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], Delivery]:
-    """Reads a whole answer, or the stream that the upstream sent in its place. Contradictory usage leaves it empty."""
+def _read_whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], Delivery]:
+    """Reads a whole answer, or the stream that the upstream sent in its place.
+
+    The answer is empty if the usage is contradictory.
+    """
+    # 1. Read it to its end.
     first = upstream.read()
     if may_be_event_stream(first) and admitted.call.shape != Shape.EMBEDDING:
         upstream.serve_alone("answered a whole request with a stream")
-        return _aggregated(admitted, upstream, ReadAgain(upstream, first))
+        return _read_aggregated(admitted, upstream, RewoundUpstream(upstream, first))
     upstream.deadlines.whole_answer()
     body = first + upstream.read_all() if first else first
+    # 2. Decode and normalise it.
     try:
         reply = admitted.dialect.reply(body, admitted.upstream_call, admitted.route.upstream.total_includes)
     except ContradictoryUsage as error:
@@ -351,9 +378,10 @@ def _whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], 
         )
         return {}, contradictory
     answer = _in_shape(admitted, _adapted(admitted, reply.body))
+    # 3. Check the reported usage against what was sent and delivered.
     usage = reply.usage
     if usage is not None and admitted.call.shape == Shape.EMBEDDING:
-        usage = replace(usage, completion=0)  # only the input is billed, whatever else an upstream counts
+        usage = replace(usage, completion=0)  # only an embedding's input is billed, even if the upstream counts more
     text_bytes, counted = admitted.form.output_bytes(answer), usage or reply.prompt_usage
     if counted is not None and is_implausible(admitted, upstream.sent_bytes, counted, text_bytes):
         flags = (IMPLAUSIBLE_USAGE,)
@@ -375,19 +403,20 @@ def _adapted(admitted: Admitted, answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_shape(admitted: Admitted, answer: dict[str, Any]) -> dict[str, Any]:
-    """The normalised answer, with what the gateway owns in it."""
+    """Normalises an answer and sets the fields that the gateway owns."""
     return admitted.form.normalised(
         answer, admitted.call, id=admitted.answer_id, created=admitted.created, model=admitted.route.id
     )
 
 
 def is_implausible(admitted: Admitted, sent_bytes: int, usage: Usage, output_bytes: int) -> bool:
-    """Whether a usage contradicts itself by what it counts (docs/api.md#contradictory-usage).
+    """Tells whether a usage counts more tokens than can be true (docs/api.md#contradictory-usage).
 
-    An upstream may count tokens up to the bytes that were sent and delivered (`sent_bytes` of the request's body,
-    `output_bytes` of the output), and beyond those up to several times what was asked for.
+    A count is plausible up to the number of bytes that were sent (`sent_bytes` of the request body) or delivered
+    (`output_bytes`), and beyond that up to several times what the request asked for.
 
-    Reasoning that is counted apart is held against the route's cap alone: some upstreams leave it out of the call's.
+    Reasoning that is reported separately is compared with the route's cap only, since some upstreams do not apply the
+    call's cap to it.
     """
     route, call = admitted.route, admitted.upstream_call
     window = route.context_length
@@ -404,7 +433,7 @@ def is_implausible(admitted: Admitted, sent_bytes: int, usage: Usage, output_byt
 
 
 def _first_byte_seconds(request_bytes: int) -> float:
-    """The budget of the first byte: a long prompt, estimated by the length of the request's body, has more of it."""
+    """Returns how long to wait for the first byte: longer for a long prompt, estimated from the request's length."""
     beyond = max(0, request_bytes // estimator.BYTES_PER_TOKEN - ORDINARY_PROMPT_TOKENS)
     longer: float = settings.GATEWAY_FIRST_BYTE_PER_1000_TOKENS * beyond / 1000
     return float(settings.GATEWAY_FIRST_BYTE_TIMEOUT) + longer

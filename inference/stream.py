@@ -1,4 +1,4 @@
-"""`BilledStream`: a stream's life, and the duty to settle it exactly once whatever ends it (docs/api.md#endings)."""
+"""Delivers a stream and settles it exactly once, whatever ends it (docs/api.md#endings)."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ from .failures import broken, fault_sentence, noted_failure, refusal
 from .generation import Ending, Report, settle, unsettled_of
 from .reader import StreamReader
 
-# What breaks a stream off, and how it has ended then; the first that fits.
+# The ending of a stream by the exception that broke it off; the first class that matches counts.
 ENDING_OF: tuple[tuple[type[Exception], Generation.Ending], ...] = (
     (DeadlineExpired, Ending.STALLED),
     (UpstreamFault, Ending.UPSTREAM_BROKE),
@@ -42,25 +42,26 @@ ENDING_OF: tuple[tuple[type[Exception], Generation.Ending], ...] = (
     (ClientLeft, Ending.CLIENT_LEFT),
     (WorkerStopped, Ending.WORKER_STOPPED),
 )
-LARGE_PIECE_BYTES = 4096  # a smaller one is written whole or not at all, but for an odd client
-KEPT_BYTES = 16 * 1024  # of a request, whose content is not worth dropping
-HEAD_BYTES = 1024  # of an answer, at most: it leaves with the first piece
-KEPT_MARKS = 64  # pieces whose lengths are known one by one; the text of older ones is taken for evenly spread
+LARGE_PIECE_BYTES = 4096  # with nearly all clients a smaller piece is written whole or not at all
+KEPT_BYTES = 16 * 1024  # the content of a smaller request is not worth dropping
+HEAD_BYTES = 1024  # an upper bound of an answer's head, which is sent with the first piece
+KEPT_MARKS = 64  # pieces whose lengths are kept; the text of older ones is assumed to be evenly spread
 BILLED = "What was delivered is billed."
 STOPPING = "This replica is stopping."
 
 
 class BilledStream:
-    """The frames of a stream. It counts what it delivers and settles once, in `__next__` or in `close`.
+    """Iterates over the frames of a stream, counts what is delivered and settles once, in `__next__` or `close`.
 
-    `primed()` reads up to the first output, so that until then every ending is a status with no bill and no record.
+    `primed()` reads up to the first output. A stream that ends before gets an error status and no bill, and leaves no
+    record unless its usage is contradictory.
     """
 
     def __init__(self, admitted: Admitted, upstream: UpstreamCall, reader: StreamReader) -> None:
         self._admitted, self._upstream, self._reader = admitted, upstream, reader
         self._framing = admitted.form.framing(reader.normaliser, admitted.call)
         self._ready: list[bytes] = []
-        # What has reached the client, by an example of three pieces, the last one large and half written:
+        # An example of what has reached the client: three pieces, of which the last one is large and half written.
         #
         #   frames  0 ------ 900 ------ 1,700 - - - - - - - - - 9,700    _marks: (900, 40), (1700, 75), (9700, 475)
         #   text    0         40           75                      475
@@ -69,18 +70,18 @@ class BilledStream:
         # The kernel had sent 2,000 bytes of the connection before it took the last one (_sent_before, with the head of
         # the answer), and has sent 6,000 now: 1,700 + 4,000 have reached the client, and 75 + 400 / 2 of the text.
         self._handed_out = self._written = 0  # bytes of frames: given to the server, and known to have been written
-        self._marks = deque([(0, 0)], KEPT_MARKS)  # behind each piece: bytes of frames and of text until there
-        self._sent_before = 0  # by the kernel's count, when a large piece was handed out
+        self._marks = deque([(0, 0)], KEPT_MARKS)  # at the end of each piece: bytes of frames and of text so far
+        self._sent_before = 0  # bytes that the kernel had sent when a large piece was handed out
         self._ending: Generation.Ending | None = None
-        self._fault: UpstreamFault | None = None  # what broke it off, to be quoted
+        self._fault: UpstreamFault | None = None  # what broke the stream off; quoted in the error
         self._stopped_because = STOPPING
         self._settled = False
-        self._client_left = False  # while its usage is awaited
+        self._client_left = False  # True while we wait for the usage of a stream whose client has left
         self.generation_pk = admitted.id
         self.has_checkpoint = False
 
     def primed(self) -> Self:
-        """Waits for the first output or finish. Raises the ApiError of whatever came instead, or ClientLeft."""
+        """Waits for the first output or finish. Raises an ApiError if the stream fails before, and ClientLeft."""
         try:
             while self._reader.first_output_at is None:
                 if self._reader.ending is not None:
@@ -89,7 +90,7 @@ class BilledStream:
         except (ContradictoryUsage, UpstreamFault) as error:
             if self._reader.first_output_at is None:
                 raise self._refused(error) from error
-            self._break_off(error)  # behind its first output, in the same read: as if it had come in the next one
+            self._break_off(error)  # the output came in the same read, so it is delivered before the error
         except BaseException:
             self._abandon()
             raise
@@ -101,7 +102,7 @@ class BilledStream:
         return self
 
     def _refused(self, error: ContradictoryUsage | UpstreamFault) -> ApiError:
-        """The error for a stream that failed before its first output. Contradictory usage is recorded."""
+        """Returns the error for a stream that failed before its first output. Contradictory usage is recorded."""
         self._upstream.abort(error)
         if isinstance(error, ContradictoryUsage):
             self._settle(Ending.COST_UNRESOLVABLE)
@@ -111,19 +112,22 @@ class BilledStream:
 
     @property
     def generation_id(self) -> str:
-        """The id that the client sees."""
+        """Returns the generation id as the client sees it."""
         return self._admitted.public_id
 
     @property
     def adjusted(self) -> tuple[str, ...]:
-        """Parameters that the upstream did not get as they were sent."""
+        """Returns the parameters that were changed or dropped on the way to the upstream."""
         return (*self._admitted.upstream_call.adjusted, *self._upstream.adjusted)
 
     def __iter__(self) -> Iterator[bytes]:
         return self
 
     def __next__(self) -> bytes:
-        """The frames of one read in one piece; at the end the closing frames. Asked again once it is written."""
+        """Returns the frames of one read as one piece, and at the end the closing frames.
+
+        The server calls it again once the piece is written.
+        """
         client = self._upstream.client
         self._written = self._handed_out
         while not self._ready:
@@ -143,9 +147,9 @@ class BilledStream:
         return frames
 
     def close(self) -> None:
-        """Settles what was delivered, if nothing has yet: the client left, or the worker is stopping.
+        """Settles what was delivered, unless that is done: the client has left or the worker is stopping.
 
-        What was handed out last has failed to be written whole, or nobody would close here.
+        If it is not done, the piece handed out last was not written whole.
         """
         try:
             if self._settled:
@@ -160,7 +164,6 @@ class BilledStream:
             self._complete_event(self._ending)
 
     def _complete_event(self, ending: Generation.Ending | None) -> None:
-        """Completes the request's event."""
         event = self._admitted.event
         if ending == Ending.CLIENT_LEFT:
             event.outcome = Outcome.CLIENT_LEFT
@@ -171,20 +174,22 @@ class BilledStream:
 
     @property
     def has_delivered(self) -> bool:
-        """Whether anything has reached the client, or will (`checkpointing`)."""
+        """Tells whether anything has reached the client, or will; for `checkpointing`."""
         return self._reached > 0
 
     @property
     def _reached(self) -> int:
-        """Bytes of frames that have reached the client or will, as far as the kernel tells: of the pieces that were
-        written, and of a large one that is being written."""
+        """Returns the bytes of frames that have reached the client or will, by the kernel's count.
+
+        They are the pieces that were written and the sent part of a large one that is being written.
+        """
         client, piece = self._upstream.client, self._handed_out - self._written
         sent = client.sent_bytes - self._sent_before if piece > LARGE_PIECE_BYTES else 0
         return max(0, self._written + min(piece, max(0, sent)) - client.lost_bytes)
 
     @property
     def _delivered(self) -> int:
-        """Bytes of text in what has reached the client."""
+        """Returns the bytes of text in what has reached the client."""
         reached, (size, text) = self._reached, self._marks[-1]
         if reached >= size:
             return text
@@ -194,18 +199,18 @@ class BilledStream:
         return text
 
     def frozen(self) -> str:
-        """What would be settled if the worker died now (`checkpointing`)."""
+        """Serialises what would be settled if the worker died now; for `checkpointing`."""
         outcome = self._reader.outcome(Ending.WORKER_STOPPED, text_bytes=self._delivered)
         return unsettled_of(self._admitted, outcome).serialized().decode()
 
     def stop(self, because: str) -> None:
-        """Ends the stream as worker-stopped (`checkpointing`), whatever the upstream has sent already."""
+        """Ends the stream as worker-stopped, even if the upstream has sent more; for `checkpointing`."""
         if self._ending is None:
             self._ending, self._stopped_because = Ending.WORKER_STOPPED, because
         self._upstream.abort(WorkerStopped())
 
     def _note_client_left(self) -> None:
-        """Gives the upstream a moment more to report the usage that it has not. Runs in the hub, and must not wait."""
+        """Gives the upstream a moment to report the usage if it has not. Runs in gevent's hub, so it must not wait."""
         self._client_left = True
         if self._reader.is_counted or self._reader.ending is not None:
             self._upstream.abort(ClientLeft())
@@ -226,7 +231,7 @@ class BilledStream:
             self._ready += self._framing.frames(self._reader.take())
 
     def _end_after_client(self) -> None:
-        """Ends a stream whose client has left, as soon as its usage is there or the upstream goes on instead."""
+        """Ends a stream whose client has left once the usage is reported or the upstream sends more output instead."""
         reader = self._reader
         reader.take()
         if self._ending == Ending.COST_UNRESOLVABLE:
@@ -243,8 +248,10 @@ class BilledStream:
         self._fault = error if isinstance(error, UpstreamFault) else None
 
     def _closing_frames(self, ending: Generation.Ending) -> list[bytes]:
-        """Settles, then says how it ended, unless the client has left, or its connection has ended before all that was
-        written had arrived."""
+        """Settles, then returns the frames for the ending.
+
+        There are none if the client has left, or its connection was lost before all that was written had arrived.
+        """
         if self._client_left or self._upstream.client.lost_bytes:
             self._ending = Ending.CLIENT_LEFT if ending == Ending.FINISHED else ending
             self.close()
@@ -274,19 +281,21 @@ class BilledStream:
             return ReplicaGivesUp(f"{self._stopped_because} {BILLED}")
         fault = self._fault or UpstreamFault("broke off in mid-stream")
         bill = NOTHING_BILLED if self._is_waived(ending) else BILLED
-        if ending == Ending.STALLED:  # its frames do not say so
+        if ending == Ending.STALLED:  # the error is logged; not every wire form shows it to the client
             return ProviderTimeout(f"{fault_sentence(fault, route)} {bill}")
         return broken(fault, self._admitted, bill=bill)
 
     def _is_waived(self, ending: Generation.Ending) -> bool:
-        """True for a break of the provider's that the operator does not bill. The overall budget is the gateway's own
-        limit: a client that asks for more than fits into it pays for what it got."""
+        """Tells whether the operator waives the bill because the provider broke the stream off.
+
+        A stream that exceeds the overall budget is billed: that limit is the gateway's own.
+        """
         if settings.GATEWAY_BILL_BROKEN_STREAMS or not ENDINGS[ending].is_provider_failure:
             return False
         return not (isinstance(self._fault, DeadlineExpired) and self._fault.budget == OVERALL)
 
     def _settle(self, ending: Generation.Ending, *, text_bytes: int | None = None) -> Report:
-        """Settles once, stops the upstream, and returns what the last chunk reports."""
+        """Settles, closes the upstream, and returns the usage and metadata for the last chunk."""
         self._settled, self._ending = True, ending
         checkpointing.forget(self)
         self._upstream.stop_watching()
@@ -296,14 +305,15 @@ class BilledStream:
         try:
             return settle(self._admitted, outcome, has_checkpoint=self.has_checkpoint)
         finally:
-            in_flight.end(self._admitted.event)  # before its last bytes are written: its client may go on with them
+            # Before the last bytes are written: the client may send its next request as soon as it has them.
+            in_flight.end(self._admitted.event)
             self._upstream.close()
             is_failure = ENDINGS[ending].is_provider_failure
             words = self._error_of(ending).message if is_failure else ""
             health.note(self._admitted.route.upstream.slug, failed=is_failure, words=words)
 
     def _abandon(self) -> None:
-        """Ends a stream of which nothing was delivered: no bill, no record."""
+        """Ends a stream of which nothing was delivered, without bill or record."""
         self._settled = True
         checkpointing.forget(self)
         in_flight.end(self._admitted.event)

@@ -1,7 +1,7 @@
 """Puts the tool calls of one choice in order: they are numbered from 0 without a gap, and named once.
 
-Upstreams number them from 0, from 1, all alike (Ollama) or not at all, and repeat ids and names or do not. A name may
-come in pieces, or behind arguments: a call is held while its name may become that of a tool.
+Upstreams number them from 0, from 1, all with 0 (Ollama) or not at all, and may repeat ids and names. A name may come
+in pieces or after arguments, so a call is held until its name is that of a tool.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,15 +18,15 @@ from .words import TOOL_TEXT, object_of, text_of, without
 Json = dict[str, Any]
 
 FIELDS = frozenset({"index", "id", "type", "function", "custom", "name", "arguments"})
-OLD = "function_call"  # the number of a call that came the old way
+OLD = "function_call"  # the key of a call in OpenAI's older form
 
 
 @dataclass(slots=True)
 class ToolCall:
-    """Holds what has come of a tool call.
+    """Holds a tool call as received so far.
 
-    `key` is what the upstream numbers it by, `identity` the id that it gave; `pieces` are its arguments, of which none
-    is empty. `held` are the other members of its fragments until its name is known, then None.
+    `key` is the upstream's number for it, `identity` the upstream's id; `pieces` are the non-empty pieces of its
+    arguments. `held` has the other members of its fragments until its name is known, then it is None.
     """
 
     ordinal: int
@@ -40,7 +40,7 @@ class ToolCall:
 
 
 class ToolCalls:
-    """Holds the calls so far, and the `newest` under each of the upstream's numbers."""
+    """Holds the calls so far, and the `newest` one under each of the upstream's numbers."""
 
     __slots__ = ("_last_key", "_names", "all", "newest")
 
@@ -51,15 +51,15 @@ class ToolCalls:
         self._last_key: Any = None
 
     def take(self, fragment: Json) -> tuple[Json, str] | None:
-        """Returns a fragment as clients know it, and its words, a name and arguments; None while its call is held.
+        """Returns a fragment in the client's form, and its text (name and arguments); None while its call is held.
 
-        Nearly all are more arguments of a function, and are changed in place.
+        Most fragments are more arguments of a function, and are changed in place.
         """
         try:
             begun, called = self.newest[fragment["index"]], fragment["function"]
             piece = called["arguments"]
             goes_on = len(fragment) == 2 and len(called) == 1 and begun.kind == "function" and begun.held is None
-            goes_on = goes_on and piece[:1] != "{"  # with which all that was said may begin anew
+            goes_on = goes_on and piece[:1] != "{"  # which may begin another call or repeat this one's arguments
         except (LookupError, TypeError):
             goes_on = False
         if not goes_on or type(piece) is not str:
@@ -70,7 +70,7 @@ class ToolCalls:
         return fragment, piece
 
     def held(self) -> list[Json]:
-        """Returns a last fragment of each call that is held still, to be taken: nothing more comes of their names."""
+        """Returns a last fragment for each call that is still held, for `take`. Their names are final now."""
         held = [call for call in self.all if call.held is not None]
         for call in held:
             call.is_named = True
@@ -78,16 +78,16 @@ class ToolCalls:
 
     def _take_odd(self, fragment: Mapping[str, Any]) -> tuple[Json, str] | None:
         key, identity = fragment.get("index"), text_of(fragment.get("id"))
-        if not isinstance(key, int | str):  # some upstreams number nothing: a new id starts a new call
+        if not isinstance(key, int | str):  # some upstreams do not number calls: a new id starts a new call
             key = identity or self._last_key
         self._last_key = key
         call, kind = self._begun(key, identity), kind_of(fragment)
         name, piece = _name_and_piece(fragment, kind if call is None else call.kind)
         is_known = call is not None and bool(identity) and (call.identity, call.name) == (identity, name)
         if call is not None and is_known and piece == "".join(call.pieces):
-            name = piece = ""  # it only repeats its call
+            name = piece = ""  # the fragment only repeats its call
         if call is not None and piece and not name and piece == "".join(call.pieces) and _is_object(call.pieces):
-            piece = ""  # likewise: nothing can follow arguments that are complete
+            piece = ""  # a repetition as well: nothing can follow complete arguments
         if call is None or _is_another(call, identity, name, piece):
             call = self.newest[key] = ToolCall(len(self.all), key, identity, kind)
             name, piece = _name_and_piece(fragment, kind)
@@ -105,7 +105,7 @@ class ToolCalls:
         return None
 
     def _head(self, call: ToolCall) -> tuple[Json, str]:
-        """The first fragment of a call, with all that has come of it. An id that another call has needs another."""
+        """Returns the first fragment of a call, with all that was held. The id is replaced if another call has it."""
         is_taken = any(other.identity == call.identity for other in self.all[: call.ordinal])
         arguments, extras, call.held = "".join(call.pieces), call.held or {}, None
         identity = own_id() if is_taken else call.identity or own_id()
@@ -114,16 +114,16 @@ class ToolCalls:
         return head, call.name + arguments
 
     def _is_complete(self, name: str) -> bool:
-        """Tells whether a name is the name of a tool, or cannot become one: some upstreams change names."""
+        """Tells whether a name is that of a tool, or cannot become one because the upstream changes names."""
         return name in self._names or (bool(name) and not any(each.startswith(name) for each in self._names))
 
     def missing_arguments(self) -> list[Json]:
-        """Returns fragments for functions that never sent any, since arguments must end as JSON."""
+        """Returns fragments for the functions without arguments, which must be JSON."""
         calls = [call for call in self.all if call.kind == "function" and not any(map(str.strip, call.pieces))]
         return [{"index": call.ordinal, "function": {"arguments": "{}"}} for call in calls]
 
     def _begun(self, key: Any, identity: str) -> ToolCall | None:
-        """Finds the call that a fragment goes on with: by its id if several came under one key, else the newest."""
+        """Returns the call that a fragment belongs to: by its id if several have this key, else the newest one."""
         newest = self.newest.get(key)
         if newest is not None and identity and newest.identity != identity:
             return next((tool for tool in self.all if (tool.key, tool.identity) == (key, identity)), newest)
@@ -136,14 +136,14 @@ def own_id() -> str:
 
 
 def called_in(fragment: Mapping[str, Any], kind: str) -> Json:
-    """What a call or a piece of one says of its tool, which some upstreams do not put in a member of its own."""
+    """Returns the name and arguments in a call or a piece of one; some upstreams put them in the call itself."""
     return object_of(fragment.get(kind) or (fragment if kind not in fragment else None))
 
 
 def old_call(message: Mapping[str, Any]) -> Json | None:
     """Returns the call of a message or a delta that calls a function the old way (`function_call`), as a tool call.
 
-    Snowflake sends one whose members are all empty with each text: it is none.
+    Snowflake sends one with empty members next to each text, which is ignored.
     """
     called = object_of(message.get(OLD))
     return {"index": OLD, "function": called} if any(called.values()) else None
@@ -152,15 +152,15 @@ def old_call(message: Mapping[str, Any]) -> Json | None:
 def _name_and_piece(fragment: Mapping[str, Any], kind: str) -> tuple[str, str]:
     called = called_in(fragment, kind)
     piece = called.get(TOOL_TEXT[kind])
-    # Some upstreams send arguments as the object itself.
+    # Some upstreams send the arguments as an object rather than as text.
     return text_of(called.get("name")), orjson.dumps(piece).decode() if isinstance(piece, dict) else text_of(piece)
 
 
 def _is_another(begun: ToolCall, identity: str, name: str, piece: str) -> bool:
-    """Tells whether a fragment under the key of a call begins another: Ollama numbers all of an answer's calls 0.
+    """Tells whether a fragment with the key of a call begins another call: Ollama numbers all calls 0.
 
-    Another id with a name does, and a name with arguments behind those that are complete. Some upstreams repeat id and
-    name with every fragment, and some name a tool in pieces.
+    It does if it has a name and another id, or if it has a name and the arguments so far are complete. Some upstreams
+    repeat id and name in every fragment, and some send a name in pieces.
     """
     if not name:
         return False
@@ -179,5 +179,5 @@ def _is_object(pieces: list[str]) -> bool:
 
 
 def kind_of(tool_call: Mapping[str, Any]) -> str:
-    """`custom` or `function`, as which any other counts."""
+    """Returns `custom`, or `function` for any other type."""
     return "custom" if tool_call.get("type") == "custom" else "function"

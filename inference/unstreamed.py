@@ -1,6 +1,6 @@
-"""A whole answer that came although a stream was asked for, as the events of a stream in the upstream's own words.
+"""Turns a whole answer, sent although a stream was asked for, into the events of a stream in the upstream's API.
 
-What reads streams reads these too: usage, bill, headers and endings are those of any stream.
+These events are then read like any stream, so that usage, billing, headers and endings need no second way.
 """
 
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ from .words import dicts, object_of, text_of, without
 
 Json = dict[str, Any]
 
-# Of each kind of block in a message: the field that is streamed, its delta, and the empty value that it begins with.
+# For each kind of block in a message: the fields that are streamed, each with its delta's type and empty first value.
 PIECES: dict[str, tuple[tuple[str, str, Any], ...]] = {
     "text": (("text", "text_delta", ""),),
     "thinking": (("thinking", "thinking_delta", ""), ("signature", "signature_delta", "")),
     "tool_use": (("input", "input_json_delta", {}),),
 }
-# The same of an item in a response, and of the parts of its content.
+# For items in a response and for the parts of their content: the field that is streamed, and its name in event types.
 ARGUMENTS = {
     "function_call": ("arguments", "function_call_arguments"),
     "custom_tool_call": ("input", "custom_tool_call_input"),
@@ -38,8 +38,8 @@ TEXTS = {
 OPEN = "in_progress"
 
 
-class ReadAgain:
-    """An upstream whose first bytes have been read: they come again."""
+class RewoundUpstream:
+    """Reads an upstream whose first bytes have been read already: returns these again, then the rest."""
 
     def __init__(self, upstream: UpstreamCall, first: bytes) -> None:
         self._upstream, self._first = upstream, first
@@ -51,14 +51,14 @@ class ReadAgain:
         return first or self._upstream.read()
 
 
-def as_stream(admitted: Admitted, upstream: UpstreamCall) -> ReadAgain:
-    """Reads a whole answer, to be read again as a stream.
+def as_stream(admitted: Admitted, upstream: UpstreamCall) -> RewoundUpstream:
+    """Reads a whole answer and returns it as a stream to read.
 
-    Raises UpstreamFault if it is an error, which may have status 200 and is quoted, or anything else but an answer.
+    Raises UpstreamFault if it is not an answer. An error, even with status 200, is quoted.
     """
     upstream.deadlines.whole_answer()
     body, call = upstream.read_all(), admitted.upstream_call
-    with suppress(ContradictoryUsage):  # whoever reads the stream settles it
+    with suppress(ContradictoryUsage):  # it is found again, and settled, when the stream is read
         admitted.dialect.reply(body, call, admitted.route.upstream.total_includes)
     upstream.serve_alone("answered a stream request with a whole answer")
     answer = parse_object(body)
@@ -71,11 +71,11 @@ def as_stream(admitted: Admitted, upstream: UpstreamCall) -> ReadAgain:
     frames = [b"data: %b\n\n" % orjson.dumps(event) for event in events]
     if admitted.dialect.own_shape != Shape.MESSAGES:
         frames.append(b"data: [DONE]\n\n")
-    return ReadAgain(upstream, b"".join(frames))
+    return RewoundUpstream(upstream, b"".join(frames))
 
 
 def _chunk(answer: Json) -> Json:
-    """A chat or text completion as one chunk."""
+    """Turns a chat or text completion into one chunk."""
     choices = []
     for position, choice in enumerate(dicts(answer.get("choices"))):
         said = {"delta": choice["message"]} if "message" in choice else {}
@@ -86,7 +86,7 @@ def _chunk(answer: Json) -> Json:
 
 
 def _of_message(message: Json) -> Iterator[Json]:
-    """A message's events."""
+    """Yields the events of a stream of Messages for a whole message."""
     begun = without(message, ("content", "stop_reason", "stop_sequence"))
     yield {"type": "message_start", "message": {**begun, "content": [], "stop_reason": None, "stop_sequence": None}}
     for index, block in enumerate(dicts(message.get("content"))):
@@ -109,7 +109,7 @@ def _of_message(message: Json) -> Iterator[Json]:
 
 
 def _of_response(response: Json) -> Iterator[Json]:
-    """A response's events."""
+    """Yields the events of a stream of Responses for a whole response."""
     begun = {**response, "status": OPEN, "output": [], "incomplete_details": None, "usage": None}
     for kind in ("created", OPEN):
         yield {"type": f"response.{kind}", "response": begun}

@@ -1,4 +1,4 @@
-"""The inference endpoints, under `/v1` and `/api/v1`, with and without a trailing slash."""
+"""Routes the inference endpoints, under `/v1` and `/api/v1`, with and without a trailing slash."""
 
 from django.urls import re_path
 

@@ -1,4 +1,4 @@
-"""The words of a message or a delta: in the strings that clients know, and counted for the estimator."""
+"""Puts the texts of a message or a delta into the fields that clients know, and counts their bytes."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,25 +7,25 @@ import orjson
 
 Json = dict[str, Any]
 
-# A chat model's reasoning comes under either name.
+# Upstreams use one of these names for a chat model's reasoning.
 REASONING_FIELDS = ("reasoning_content", "reasoning")
-# All that a message, a delta or a text choice may have of it.
+# All fields with reasoning that a message, a delta or a text choice may have.
 THOUGHTS = (*REASONING_FIELDS, "reasoning_details", "thinking_blocks")
 REASONING_PARTS = ("text", "summary")
-# Members of a message that are text or nothing.
+# Members of a message that are a text, if present.
 TEXT_FIELDS = frozenset({"content", "refusal", *REASONING_FIELDS})
 _MAYBE_NUMBERS = ("content", *REASONING_FIELDS)
-# Kinds of tool calls, and what the piece of text that a call brings its tool is named.
+# The kinds of tool calls, and the field of each that holds the text for the tool.
 TOOL_TEXT = {"function": "arguments", "custom": "input"}
 
 
 def flatten_content(message: Json) -> None:
-    """Puts content that is no string into the strings that OpenAI's clients know, in a message or a delta.
+    """Converts the content of a message or a delta, in place, to the strings that OpenAI's clients expect.
 
-    It is an array of blocks, as from the reasoning models of Mistral and Databricks, or JSON that was asked for as an
-    object, or a number for a text that looks like one (both Cloudflare). Text becomes `content`, thinking
-    `reasoning_content`, which Copilot calls `reasoning_text`, and a refusal `refusal`. What is said in no words
-    (references, images) is left out.
+    Content may be an array of blocks (reasoning models of Mistral and Databricks), the object that a client asked for
+    as JSON, or a number for a text that looks like one (both Cloudflare). Text becomes `content`, thinking
+    `reasoning_content`, for which Copilot has `reasoning_text`, and a refusal `refusal`. Content without text, such as
+    references and images, is left out.
     """
     if isinstance(message.get("reasoning_text"), str) and not message.get("reasoning_content"):
         message["reasoning_content"] = message.pop("reasoning_text")
@@ -42,12 +42,12 @@ def flatten_content(message: Json) -> None:
         if text:
             texts[field] = texts.get(field, "") + text
     for field, text in texts.items():
-        # An upstream that fills the field as well says the same in two ways.
+        # If the upstream has filled the field as well, both hold the same text.
         message[field] = message.get(field) or text
 
 
 def _field_and_text(block: Any) -> tuple[str, str]:
-    """What a block of content says, and the field of a message that it belongs in."""
+    """Returns the field of a message that a content block belongs in, and the block's text."""
     if not isinstance(block, dict):
         return "content", text_of(block)
     kind = block.get("type")
@@ -63,10 +63,10 @@ def _field_and_text(block: Any) -> tuple[str, str]:
 
 
 def message_bytes(message: Mapping[str, Any]) -> int:
-    """UTF-8 bytes of what a message or a delta says in words, its tool calls normalised, for the estimator.
+    """Counts the UTF-8 bytes of text in a message or a delta whose tool calls are normalised, for the estimator.
 
-    Reasoning counts once: some upstreams say the same under both names, and in parts as well. Of audio it is the
-    transcript; what is in no words (sound, images, encrypted reasoning) is not estimated.
+    Reasoning counts once, since some upstreams send it under both names and in parts as well. Audio counts by its
+    transcript. Sound, images and encrypted reasoning are not estimated.
     """
     said = thought = 0
     for name, value in message.items():
@@ -88,36 +88,36 @@ def message_bytes(message: Mapping[str, Any]) -> int:
 
 
 def call_bytes(call: Mapping[str, Any]) -> int:
-    """UTF-8 bytes of the name and the text of a normalised tool call, or of a piece of one, for the estimator."""
+    """Counts the UTF-8 bytes of name and arguments in a normalised tool call or a piece of one, for the estimator."""
     return sum(field_bytes(call[kind], ("name", text)) for kind, text in TOOL_TEXT.items() if kind in call)
 
 
 def text_of(value: Any) -> str:
-    """The text, where it is one; an empty one else."""
+    """Returns the value if it is a text, else an empty text."""
     return value if isinstance(value, str) else ""
 
 
 def without(source: Mapping[str, Any], owned: Iterable[str]) -> Json:
-    """The fields of `source` that are not in `owned`."""
+    """Returns the fields of `source` that are not in `owned`."""
     return {name: value for name, value in source.items() if name not in owned}
 
 
 def object_of(value: Any) -> Json:
-    """What should be an object, to change; an empty one where an upstream has something else in its place."""
+    """Returns a copy of the value if it is an object, else an empty object."""
     return dict(value) if isinstance(value, dict) else {}
 
 
 def field_bytes(source: Mapping[str, Any], fields: Iterable[str]) -> int:
-    """UTF-8 bytes of the text in these fields, for the estimator."""
+    """Counts the UTF-8 bytes of the texts in these fields, for the estimator."""
     return sum(len(source[name].encode()) for name in fields if isinstance(source.get(name), str))
 
 
 def calls_in(message: Mapping[str, Any]) -> list[Json]:
-    """The tool calls of a message or a delta. Some upstreams send the only one without a list around it."""
+    """Returns the tool calls of a message or a delta. Some upstreams send a single call without a list."""
     calls = message.get("tool_calls")
     return [calls] if isinstance(calls, dict) else dicts(calls)
 
 
 def dicts(value: Any) -> list[Json]:
-    """The objects in what should be an array of them."""
+    """Returns the objects in a value that should be an array of objects."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

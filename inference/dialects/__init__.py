@@ -1,4 +1,4 @@
-"""The wire languages of `settings.DIALECTS`: a provider's `dialect` names one of these."""
+"""Loads the dialects of `settings.DIALECTS`; a provider's `dialect` names one of them."""
 
 from functools import partial
 from typing import Any
@@ -14,12 +14,13 @@ DIALECTS: dict[str, Dialect] = {name: import_string(path)() for name, path in se
 
 
 def read_usage(dialect: str, reported: Any, *, is_embedding: bool, flags: str, prompt: int) -> Usage | None:
-    """The usage that an upstream reported in the words of this dialect, as it is read today.
+    """Reads the usage that a record's upstream reported in this dialect, by today's code.
 
-    `flags` and `prompt` are its record's: what stood in the total alone was billed, as the catalogue said of the
-    provider then, or the record is flagged for it. Where it might be either, the tokens of the prompt tell what it was.
+    Tokens that only the reported total includes were billed if the provider's catalogue entry then said what they are;
+    otherwise the record's `flags` say so. If they could be audio of the prompt or reasoning, `prompt`, the record's
+    number of prompt tokens, decides.
 
-    Raises ContradictoryUsage, and KeyError for a dialect that is no more.
+    Raises ContradictoryUsage, and KeyError if the dialect no longer exists.
     """
     read = partial(DIALECTS[dialect].usage, reported, is_embedding=is_embedding)
     if TOTAL_MISMATCH in flags.split():

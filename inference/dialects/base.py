@@ -1,11 +1,12 @@
-"""What a dialect is, and what dialects share: headers, refusals, JSON that comes in, counts of tokens.
+"""Defines the interface of a dialect and what dialects share: headers, refusals, reading JSON, token counts.
 
-A dialect is pure functions from our call to theirs, and from their bytes to ours. A provider is data, a dialect is
-code: a new one is a module here, a line in `settings.DIALECTS` and a test file.
+A dialect holds pure functions that turn our call into the upstream's request and the upstream's bytes into our answer.
+Providers are data and dialects are code: a new dialect needs a module here, a line in `settings.DIALECTS` and a test
+file.
 
-Fields of a request that an upstream does not take are left out where they change nothing and refused where they do:
-clients send many fields at their defaults. `USUAL` is the one table of those, by OpenAI's names; a dialect, or the
-provider's entry in the catalogue, says which fields are not taken.
+Clients send many fields with their default values. A field that an upstream does not take is therefore dropped if it
+changes nothing, and refused otherwise. `USUAL` lists the values that change nothing, by OpenAI's field names. Which
+fields an upstream does not take is set by its dialect and by the provider's entry in the catalogue.
 """
 
 import re
@@ -29,21 +30,21 @@ from ..words import object_of
 from . import odd_json
 from .errors import MalformedReply, ReportedError, report_of
 
-NEVER = re.compile(rb"(?!)()()")  # a `StreamDecoder.one_text`
+NEVER = re.compile(rb"(?!)()()")  # a `StreamDecoder.one_text` that matches no event
 NO_HEADERS: Mapping[str, str] = {}
 NOTHING: frozenset[str] = frozenset()
 
-# Fields that would change price, place or provider behind the gateway's back: those that choose a route, then others.
+# Fields that would change price, place or provider without the gateway's knowledge: first those that choose a route.
 CHOOSING_FIELDS = ("provider", "providers", "models", "route", "fallbacks", "preset")
 REROUTING_FIELDS = (
     *(*CHOOSING_FIELDS, "inference_geo", "transforms", "plugins", "web_search_options", "search_parameters"),
     *("api_base", "base_url", "api_key", "max_price"),
 )
-# Fields of the Messages API that do: servers and containers have a charge of their own, betas change prices and tools.
+# The same for the Messages API: MCP servers and containers are charged separately, betas change prices and tools.
 REFUSED_OF_MESSAGES = (*REROUTING_FIELDS, "container", "mcp_servers", "betas", "anthropic_beta")
-SURELY_SHALLOW = 240  # opening brackets: nothing can be nested deeper than their number
-MOST_TOKENS = 10**8  # of one request; beyond it an upstream has miscounted, and a bill would be absurd
-# Values that ask for what every model does without the field.
+SURELY_SHALLOW = 240  # opening brackets: JSON cannot be nested deeper than the number of its brackets
+MOST_TOKENS = 10**8  # in one request; a larger count is an error of the upstream's and would make an absurd bill
+# Values that mean the same as leaving the field out.
 USUAL: Mapping[str, tuple[Any, ...]] = {
     "best_of": (1,),
     "echo": (False,),
@@ -67,23 +68,23 @@ USUAL: Mapping[str, tuple[Any, ...]] = {
     "top_p": (1,),
     "verbosity": ("medium",),
 }
-# Fields that say nothing without another one, and their values that are no demand for it.
+# Fields that have no effect without another field: that field, and the values that are harmless without it.
 NOTHING_WITHOUT: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "function_call": ("functions", ("auto", "none")),
     "parallel_tool_calls": ("tools", (True, False)),
     "tool_choice": ("tools", ("auto", "none")),
 }
-# Fields that cost or save the provider something, or tell it who asks. No answer depends on them.
+# Fields for the provider's caching and abuse detection. They do not change the answer.
 HINTS = frozenset({"metadata", "prediction", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "user"})
 
 
 @dataclass(slots=True)
 class Reply:
-    """A whole answer: OpenAI's shape with the upstream's own extra fields, and its usage where it reported any.
+    """Holds a whole answer in OpenAI's shape, with the upstream's extra fields, and the usage if one was reported.
 
-    `reported` is that usage in the upstream's own words; `prompt_usage` is the prompt's part, where that is all of it.
-    `measured_units` is the energy that the upstream measured, in 10^-10 Wh. `is_malformed` where it held choices beyond
-    those that were asked for, which are left out.
+    `reported` is the usage as the upstream wrote it. `prompt_usage` is set if only the prompt was counted.
+    `measured_units` is the energy that the upstream measured, in 10^-10 Wh. `is_malformed` is set if the answer held
+    more choices than were asked for; these are left out.
     """
 
     body: dict[str, Any]
@@ -95,31 +96,32 @@ class Reply:
 
 
 class Untold(dict[str, None]):
-    """The names of what a translation has left out or changed, in their order: they are disclosed to the client.
+    """Collects, in order, the names of the fields that a translation left out or changed, to disclose them to clients.
 
-    Fields at the top level go by their path, those within messages, blocks and tools by their own name.
+    A field at the top level is listed by its path, one within messages, blocks or tools by its own name.
     """
 
     def beyond(self, source: Mapping[str, Any], told: Collection[str]) -> None:
-        """Takes in the fields of `source` that say something, but for those that the upstream is `told`."""
+        """Adds the fields of `source` that are neither empty nor among those that the upstream is `told`."""
         for name, value in source.items():
             if value and name not in told:
                 self[name] = None
 
 
 class StreamDecoder(ABC):
-    """Understands one stream; holds what its dialect needs to remember between events."""
+    """Turns the events of one stream into deltas. A subclass keeps what its dialect must remember between events."""
 
-    one_text = NEVER  # matches an event of one text and nothing else that adds up, with what is around it in two groups
+    # Matches an event that holds one text and nothing else that accumulates; two groups match what surrounds the text.
+    one_text = NEVER
 
     def __init__(self) -> None:
-        self.unreadable: MalformedReply | None = None  # the newest event, if it could not be read
+        self.unreadable: MalformedReply | None = None  # set if the newest event could not be read
         self.half_characters = odd_json.HalfCharacters()
 
     def decode(self, events: Iterable[bytes]) -> list[Delta | Note]:
-        """Returns what the events of one read say, in order, up to what ends the stream.
+        """Returns the deltas and notes of the events of one read, in order, up to what ends the stream.
 
-        The end is a `Failure` for an error of the upstream's, and for a second event in a row that cannot be read.
+        An error of the upstream's, or a second unreadable event in a row, ends the stream with a `Failure`.
         """
         said: list[Delta | Note] = []
         for data in events:
@@ -127,7 +129,10 @@ class StreamDecoder(ABC):
         return said
 
     def decode_one(self, data: bytes, said: list[Delta | Note], event: Any = None) -> None:
-        """Adds to `said` what one event says, and what was held for it; `event` if it is parsed already."""
+        """Adds the deltas and notes of one event to `said`. `event` is the parsed data, if it has been parsed.
+
+        Data that cannot be read alone is joined with what was held back from earlier events.
+        """
         before, self.unreadable = self.unreadable, None
         try:
             if event is None or self.half_characters.held:
@@ -142,7 +147,7 @@ class StreamDecoder(ABC):
             for whole in self.half_characters.joined(data):
                 if whole.strip().strip(b'"') == b"[DONE]":
                     said.append(End())
-                elif not whole.lstrip().startswith(b":"):  # a comment that a relay has taken for data
+                elif not whole.lstrip().startswith(b":"):  # an SSE comment that a relay has sent on as data
                     self.read(parse_object(whole, refuses=False), whole, said)
         except MalformedReply as error:
             self.unreadable = error
@@ -151,7 +156,7 @@ class StreamDecoder(ABC):
             said.append(Failure(error))
 
     def _parsed(self, data: bytes) -> Any:
-        """The JSON of an event; None if it has to be joined with another, or is read otherwise."""
+        """Parses an event's JSON. Returns None if it must be joined with another event or needs special reading."""
         try:
             return None if self.half_characters.held else orjson.loads(data)
         except orjson.JSONDecodeError:
@@ -159,52 +164,59 @@ class StreamDecoder(ABC):
 
     @abstractmethod
     def read(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
-        """Adds to `said` what an event says, which came as `data`. It is the decoder's own, to change and pass on.
+        """Adds the deltas and notes of an event to `said`. `data` is the event as it was received.
 
-        Raises UpstreamFault for an error event and MalformedReply for nonsense.
+        The decoder owns `event`, and may change it in place and pass it on. Raises UpstreamFault for an error event and
+        MalformedReply for one that makes no sense.
         """
 
     @abstractmethod
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
-        """The usage that was reported, None where it is not all of it, and the prompt's part of that: what is billed of
-        the prompt where the stream ends without the rest. Raises ContradictoryUsage.
+        """Returns the reported usage, or None if it is incomplete, and the part of it that counts the prompt.
+
+        The prompt's part is billed if the stream ends before the rest is reported. Raises ContradictoryUsage.
         """
 
     def completed(self, reported: Any, earlier: Sequence[Any]) -> Any:
-        """Completes the newest usage with what only an `earlier` one says; the newest of those comes first."""
+        """Adds what only the `earlier` reports contain to the newest one. `earlier` begins with the newest of them."""
         return reported
 
 
 class Dialect(Protocol):
-    """One wire language."""
+    """Translates calls and answers for one API that upstreams speak."""
 
-    own_shape: Shape  # of calls, beside chats, that go upstream as they came
+    own_shape: Shape  # calls of this shape are sent untranslated, in addition to chats
     results_in_parts: bool  # a tool's result may hold pictures and files
 
     def check(self, call: Call, route: Route) -> None:
-        """Refuses fields that would move price, place or provider, and those that the upstream lacks and the answer
-        depends on. Raises InvalidRequest with `param`."""
+        """Raises InvalidRequest, with `param`, for a field that must not be sent on.
+
+        Such a field would change price, place or provider, or is one that the upstream lacks and the answer depends on.
+        """
 
     def check_form(self, call: Call, route: Route) -> None:
-        """Refuses a call that this dialect cannot translate, at the cost of `request`. Raises InvalidRequest."""
+        """Raises InvalidRequest if this dialect cannot translate the call. Takes as long as `request`."""
 
     def request(self, call: Call, route: Route) -> UpstreamRequest:
-        """Our call in the upstream's words. Raises InvalidRequest as `check_form`."""
+        """Translates our call into the upstream's request. Raises InvalidRequest like `check_form`."""
 
     def health_request(self, upstream: Upstream) -> UpstreamRequest:
-        """A GET that costs nothing and needs the credential: of the upstream's models."""
+        """Returns a GET of the upstream's models, which is free and needs the credential."""
 
     def empty_request(self, upstream: Upstream) -> UpstreamRequest:
-        """A POST of a call without content, which costs nothing: an upstream refuses it for what it lacks."""
+        """Returns a POST of a call without content, which is free because the upstream refuses it as incomplete."""
 
     def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> Reply:
-        """A whole answer. `total_includes` is the provider's (`Upstream`). Raises as `StreamDecoder.decode`."""
+        """Reads a whole answer. `total_includes` comes from the provider's entry (`Upstream`).
+
+        Raises UpstreamFault, MalformedReply and ContradictoryUsage.
+        """
 
     def decoder(self, call: Call, total_includes: Collection[str] = NOTHING) -> StreamDecoder:
-        """A decoder for one streamed answer."""
+        """Returns a decoder for one streamed answer."""
 
     def usage(self, reported: Any, *, is_embedding: bool, total_includes: Collection[str] = NOTHING) -> Usage | None:
-        """The usage that `Reply.reported` or `Event.reported` states; None where the request is not counted.
+        """Returns the usage in `Reply.reported` or `UsageReport.reported`; None if the request is not counted.
 
         Raises ContradictoryUsage.
         """
@@ -213,8 +225,10 @@ class Dialect(Protocol):
 def headers_for(
     upstream: Upstream, *, default_header: str, default_scheme: str, own: Mapping[str, str] = NO_HEADERS
 ) -> dict[str, str]:
-    """The headers of an upstream call: nothing of the client's, the dialect's own, the provider's extras (which may
-    replace those), and the credential."""
+    """Builds the headers of an upstream call; no header of the client's is sent on.
+
+    The provider's extra headers may replace the dialect's `own`. The credential comes last.
+    """
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **own, **upstream.extra_headers}
     if upstream.credential is not None:
         header = upstream.auth_header or default_header
@@ -233,20 +247,20 @@ def refuse_fields(body: Mapping[str, Any], names: Iterable[str]) -> None:
 
 
 def refuse_service_tier(call: Call, *, kept: Iterable[str]) -> None:
-    """Raises InvalidRequest for a service tier with a price of its own; those `kept` have the published one."""
+    """Raises InvalidRequest for a service tier that is not among `kept`, those at the published price."""
     if call.body.get("service_tier", "auto") not in kept:
         names = " or ".join(repr(name) for name in kept)
         raise InvalidRequest.of_field("service_tier", f"must be {names}: other tiers have other prices.")
 
 
 def refuse_storage(call: Call) -> None:
-    """Raises InvalidRequest where the client wants its answer kept by the provider."""
+    """Raises InvalidRequest if the client asks the provider to store the answer."""
     if call.body.get("store") not in (None, False):
         raise InvalidRequest.of_field("store", "must be false: answers are not stored at a provider.")
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:
-    """The body of an upstream call. Raises InvalidRequest where the client nests deeper than can be written (254)."""
+    """Encodes the body of an upstream call. Raises InvalidRequest if it is nested more than 254 levels deep."""
     try:
         return orjson.dumps(body)
     except orjson.JSONEncodeError:
@@ -254,10 +268,10 @@ def encoded(body: Mapping[str, Any]) -> bytes:
 
 
 def parse_object(data: bytes, *, refuses: bool = True) -> dict[str, Any]:
-    """The JSON object of an answer or an event. Raises MalformedReply.
+    """Parses the JSON object of an answer or an event. Raises MalformedReply if it is not one.
 
-    An error where an answer belongs is an error, whatever the status said: raises ReportedError, if it `refuses` it.
-    Google puts it in a list.
+    If `refuses`, raises ReportedError for an error object in the place of an answer, whatever the status was. Google
+    wraps errors in a list.
     """
     try:
         parsed = odd_json.loads(data)
@@ -273,7 +287,7 @@ def parse_object(data: bytes, *, refuses: bool = True) -> dict[str, Any]:
 
 
 def check_object(parsed: dict[str, Any], data: bytes) -> None:
-    """Raises as `parse_object` for an object that was parsed."""
+    """Raises MalformedReply if a parsed object is nested too deep, ReportedError if it is an error."""
     if len(data) > 2 * SURELY_SHALLOW and not is_shallow(data):
         require_writable(parsed)
     if parsed.get("error") or is_named_error(parsed):
@@ -281,44 +295,42 @@ def check_object(parsed: dict[str, Any], data: bytes) -> None:
 
 
 def check_words(answer: dict[str, Any]) -> None:
-    """Raises ReportedError for what answers nothing, if it says why not in any of the ways that errors do."""
+    """Raises ReportedError if an object that holds no answer has an error's message in any of the usual forms."""
     report = report_of(answer)
     if report.words or report.trouble is not None:
         raise ReportedError(report)
 
 
 def is_named_error(parsed: Mapping[str, Any]) -> bool:
-    """Tells whether an object calls itself an error, by its type or as vLLM's older versions and SGLang do."""
+    """Tells whether an object is an error by its `type`, or by its `object` as in SGLang and older versions of vLLM."""
     return parsed.get("type") == "error" or parsed.get("object") == "error"
 
 
 def _events_in(data: bytes) -> list[bytes]:
-    """The events of a stream that has no blank lines between them, so that all came as the lines of one."""
+    """Splits the events of a stream that has no blank lines between them, so that they arrive as one event's lines."""
     lines = data.split(b"\n")
     return lines if all(line.startswith((b"{", b"[DONE]")) for line in lines) else []
 
 
 def is_shallow(data: bytes) -> bool:
-    """True for JSON that cannot be nested too deep to be written.
-
-    What opens has to close again: in a short text, such as most chunks are, nothing needs to be counted.
-    """
+    """Tells whether JSON is certainly not nested too deep to be written."""
+    # Every bracket has to be closed, so a short text, as most chunks are, needs no counting.
     if len(data) <= 2 * SURELY_SHALLOW:
         return True
-    # `split` finds what is rare several times as fast as `count`.
+    # For rare characters `split` is several times as fast as `count`.
     return len(data.split(b"[", SURELY_SHALLOW)) + len(data.split(b"{", SURELY_SHALLOW)) - 2 <= SURELY_SHALLOW
 
 
 def require_writable(value: Any) -> None:
-    """Raises MalformedReply for what is nested too deep for an answer, in which it may stand lower than it came."""
+    """Raises MalformedReply if a value is nested too deep to be written, even up to eight levels down in an answer."""
     try:
-        orjson.dumps([[[[[[[[value]]]]]]]])  # it reads deeper than it writes (254)
+        orjson.dumps([[[[[[[[value]]]]]]]])  # orjson reads deeper than the 254 levels that it writes
     except orjson.JSONEncodeError:
         raise MalformedReply("answered with JSON that is nested too deep") from None
 
 
 def counted_reply(answer: dict[str, Any], usage: Any, count_usage: Callable[[Any], Usage | None]) -> Reply:
-    """An answer with its usage counted. Raises ContradictoryUsage that carries both."""
+    """Returns an answer with its usage counted. A ContradictoryUsage that is raised carries both."""
     try:
         return Reply(answer, count_usage(usage), usage)
     except ContradictoryUsage as error:
@@ -327,7 +339,7 @@ def counted_reply(answer: dict[str, Any], usage: Any, count_usage: Callable[[Any
 
 
 def finish_of(index: int, choice: Mapping[str, Any]) -> Finish | Failure | None:
-    """Returns how a choice ends, by its `finish_reason` and its `error`; None if it goes on."""
+    """Returns the end of a choice, from its `error` or its `finish_reason`; None if the choice goes on."""
     failure = failure_of(choice)
     if failure is not None:
         return Failure(ReportedError(report_of(failure)))
@@ -340,19 +352,19 @@ def finish_of(index: int, choice: Mapping[str, Any]) -> Finish | Failure | None:
 
 
 def optional_count(value: Any) -> int | None:
-    """A token count that may be absent."""
+    """Returns a token count, or None if it is absent. Raises like `count`."""
     return None if value is None else count(value)
 
 
 def count(value: Any) -> int:
-    """A token count. Raises ContradictoryUsage for anything but a whole number of zero or more that can be true."""
+    """Returns a token count. Raises ContradictoryUsage unless it is a whole number from 0 to MOST_TOKENS."""
     if type(value) is not int or not 0 <= value <= MOST_TOKENS:
         raise ContradictoryUsage(f"a token count of {value!r}")
     return value
 
 
 def changes_nothing(body: Mapping[str, Any], name: str) -> bool:
-    """Whether the answer is the same without the field."""
+    """Tells whether the answer would be the same without the field."""
     value = body[name]
     if _is_one_of(value, USUAL.get(name, ())):
         return True
@@ -364,11 +376,11 @@ def refuse_parameters(body: Mapping[str, Any], names: Collection[str]) -> None:
     """Raises InvalidRequest for the first of these fields whose value would change the answer."""
     for name in body:
         if name in names and name not in HINTS and not changes_nothing(body, name):
-            raise InvalidRequest.of_field(name, "asks for what this model does not take.")
+            raise InvalidRequest.of_field(name, "asks for something that this model does not support.")
 
 
 def without_parameters(body: dict[str, Any], names: Collection[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The fields that an upstream takes, and the names of the hints that it does not get: they are disclosed."""
+    """Returns `body` without these fields, and the names of the hints among those dropped, to disclose them."""
     if body.keys().isdisjoint(names):
         return body, ()
     kept = {name: value for name, value in body.items() if name not in names}
@@ -376,5 +388,5 @@ def without_parameters(body: dict[str, Any], names: Collection[str]) -> tuple[di
 
 
 def _is_one_of(value: Any, values: tuple[Any, ...]) -> bool:
-    """Whether it is there by type as well, as far as that matters: false is not 0."""
+    # In Python `False == 0`, but in JSON they differ.
     return any(value == other and isinstance(value, bool) is isinstance(other, bool) for other in values)

@@ -1,4 +1,4 @@
-"""What an upstream says in an error of any shape: its words, the status it means, its code, the field it names."""
+"""Reads upstreams' errors of any shape: the message, the status that is meant, the code, and the field at fault."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,16 +11,16 @@ from gateway.fastpath.faults import UpstreamFault
 
 from . import odd_json
 
-# The request is refused for what it says. Another provider, or another try, would not mend it.
+# The upstream refuses the request for what it contains: another provider or another try would not help.
 REFUSED = frozenset({400, 413, 422})
-# Its message may carry a fragment of the operator's key. (401 and 402 are trouble, which has no words at all.)
+# The message may hold a fragment of the operator's key. (401 and 402 are a `Trouble`, whose message is never used.)
 FORBIDDEN = 403
 RATE_LIMITED = 429
 CONTEXT_OVERFLOW = "context_length_exceeded"
 
 
 class Trouble(StrEnum):
-    """Names the trouble that the operator has with a provider: no request causes it, and none can mend it."""
+    """Names a trouble between the operator and a provider, which does not depend on the request."""
 
     EMPTY = "has no credit left in the operator's account"
     KEY = "does not accept the operator's key"
@@ -29,7 +29,7 @@ class Trouble(StrEnum):
 
 REFUSES_THE_GATEWAY = "refuses the gateway itself, not this request; the gateway's operator is told"
 STATUS_OF: Mapping[Trouble, int] = {Trouble.EMPTY: 402, Trouble.KEY: 401, Trouble.LOCKED: 403}
-# Its names in an error's code, type or reason, which come with any status; in lower case and without separators.
+# Troubles by an error's code, type or reason, with any status; in lower case and without separators.
 TROUBLES: Mapping[str, Trouble] = {
     **dict.fromkeys(
         (
@@ -73,8 +73,8 @@ TROUBLES: Mapping[str, Trouble] = {
         Trouble.LOCKED,
     ),
 }
-# Its words, as Alibaba, Anthropic, DeepSeek, Fireworks, Google, Groq, Moonshot, OpenAI, OpenRouter, SiliconFlow, xAI
-# and Zhipu write them with a status of 400, 403, 412 or 429.
+# Troubles by an error's message, as Alibaba, Anthropic, DeepSeek, Fireworks, Google, Groq, Moonshot, OpenAI,
+# OpenRouter, SiliconFlow, xAI and Zhipu send them with a status of 400, 403, 412 or 429.
 _TROUBLE_WORDS = (
     (
         Trouble.LOCKED,
@@ -98,16 +98,16 @@ _TROUBLE_WORDS = (
     ),
 )
 _TROUBLE = tuple((trouble, re.compile(words, re.IGNORECASE)) for trouble, words in _TROUBLE_WORDS)
-_QUOTED = re.compile(r"'[^']{4,}'|\"[^\"]{4,}\"|`[^`]{4,}`")  # a value of the request, which may say anything
-# With 429 it is a rate limit to Google and an empty account to OpenAI, which has a code for that.
+_QUOTED = re.compile(r"'[^']{4,}'|\"[^\"]{4,}\"|`[^`]{4,}`")  # a value of the request, which may contain anything
+# With status 429 this means a rate limit at Google and an empty account at OpenAI, which also sends a code.
 _QUOTA = re.compile(r"exceeded your (?:current|monthly|daily) quota|check your plan", re.IGNORECASE)
 
-# The members of an error that hold another one, or its words.
+# The members of an error that may hold another error, or the message.
 WITHIN = ("error", "errors", "message", "detail", "msg", "error_msg")
-# What some servers write as the error, with its words in another member.
+# Some servers write such a phrase as the error, and the message in another member.
 _PHRASES = frozenset(status.phrase for status in HTTPStatus)
-# The status that goes with an error's code or type, where no number is given. The first word is not of the request,
-# although it comes as an `invalid_request_error`.
+# The status for an error's code or type, if the error holds no number. `model_not_found` comes first, since it is not
+# the request's fault although its type is `invalid_request_error`.
 STATUSES = {
     "model_not_found": 404,
     "rate_limit_exceeded": 429,
@@ -124,8 +124,8 @@ STATUSES = {
     "overloaded_error": 529,
 }
 OVERFLOW_NAMES = frozenset({CONTEXT_OVERFLOW, "exceed_context_size_error", "model_context_window_exceeded"})
-# As Anthropic, Bedrock, Cohere, Google, Groq, llama.cpp, LM Studio, MiniMax, Mistral, Moonshot, OpenAI, OpenRouter,
-# SGLang, TGI, vLLM and xAI say it. A model's limit on its output is another matter.
+# The messages of Anthropic, Bedrock, Cohere, Google, Groq, llama.cpp, LM Studio, MiniMax, Mistral, Moonshot, OpenAI,
+# OpenRouter, SGLang, TGI, vLLM and xAI. Messages about a model's output limit must not match.
 _OVERFLOW = re.compile(
     r"(?:prompt|input|conversation) (?:is )?too long"
     r"|maximum (?:allowed )?(?:context|model|prompt|input|sequence) length"
@@ -140,28 +140,28 @@ _OVERFLOW = re.compile(
     r"|too many (?:input |prompt )?tokens(?! per)",
     re.IGNORECASE,
 )
-_MOST_WORDS = 4000  # characters that are searched
-_MOST_TROUBLE = 400  # and those for trouble, which is told in a sentence or two: a longer text may be the request's own
-# A field's path before the words about it, as in `tools.0.name: Field required`.
+_MOST_WORDS = 4000  # characters of a message that are searched
+_MOST_TROUBLE = 400  # characters searched for trouble: its messages are short, and a longer text may quote the request
+# A field's path before the message about it, as in `tools.0.name: Field required`.
 _PREFIX = re.compile(r"([A-Za-z_]\w*)(?:[.\[][\w.\]\[]*)?: ")
 
 
 class MalformedReply(UpstreamFault):
-    """Bytes that are not what the dialect promises."""
+    """Is raised for an answer or event that is not valid in its dialect."""
 
 
 class UnreadableEmbedding(MalformedReply):
-    """A vector in another encoding than a client may ask for: what such a model always answers."""
+    """Is raised for a vector in an encoding that clients cannot ask for. The model would answer so again."""
 
     is_lasting = True
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorReport:
-    """An upstream's error. `status` is the answer's own, or what an error in an answer's place means.
+    """Holds an upstream's error. `status` is the HTTP status, or the one that an error in a 200 answer stands for.
 
-    `code` and `param` are as the upstream wrote them. None is absent; `words` are empty where there are none. An error
-    that speaks of the operator's account has its `trouble` in place of its words, and the status that this means.
+    `words` is the message, or empty. `code` and `param` are as the upstream wrote them; None means absent. An error
+    about the operator's account has a `trouble` instead of `words`, and the status for that trouble.
     """
 
     words: str = ""
@@ -172,7 +172,7 @@ class ErrorReport:
 
 
 class ReportedError(UpstreamFault):
-    """An error in an answer's place."""
+    """Is raised for an error that an upstream sent in the place of an answer or within a stream."""
 
     def __init__(self, report: ErrorReport) -> None:
         message = f"reported an error: {report.words}" if report.words else "answered with an error"
@@ -183,8 +183,11 @@ class ReportedError(UpstreamFault):
 
 
 def report_of_body(status: int, body: bytes) -> ErrorReport:
-    """The report in the body of an answer with this status. A refusal may be words alone, as of servers in Rust; what
-    fails describes itself, which is not for clients."""
+    """Reads the error in the body of an unsuccessful answer.
+
+    The body of a refusal may be plain text, as from servers in Rust. Plain text with another status describes the
+    server's own failure, which clients do not get to see.
+    """
     try:
         parsed = odd_json.loads(body)
     except ValueError:
@@ -193,7 +196,7 @@ def report_of_body(status: int, body: bytes) -> ErrorReport:
 
 
 def _plain_text(body: bytes) -> str:
-    """The text of a body that is no JSON; nothing of a page, of JSON that was cut, or of bytes that are no text."""
+    """Returns the text of a body that is not JSON; an empty one for HTML, truncated JSON and binary data."""
     try:
         text = body.decode().strip()
     except UnicodeDecodeError:
@@ -202,7 +205,7 @@ def _plain_text(body: bytes) -> str:
 
 
 def report_of(parsed: Any, *, status: int | None = None) -> ErrorReport:
-    """The report in a parsed error. A context overflow has its code whatever name, or words alone, the upstream has."""
+    """Reads a parsed error. A context overflow gets the code CONTEXT_OVERFLOW, whatever the upstream calls it."""
     levels = list(_levels(parsed))
     words = levels.pop() if levels and isinstance(levels[-1], str) else ""
     named = [level for level in levels if isinstance(level, dict)]
@@ -211,7 +214,7 @@ def report_of(parsed: Any, *, status: int | None = None) -> ErrorReport:
         return ErrorReport(status=STATUS_OF[trouble], trouble=trouble)
     status = _status(named) if status is None else status
     if code == "model_not_found" and status in REFUSED:
-        status = 404  # the catalogue's name of the model is the operator's
+        status = 404  # the operator's catalogue has the wrong name of the model, so the request is not at fault
     if status is None or status in REFUSED:
         names = OVERFLOW_NAMES.intersection(filter(None, (code, _first(named, "type"))))
         if names or _OVERFLOW.search(words[:_MOST_WORDS]):
@@ -222,7 +225,10 @@ def report_of(parsed: Any, *, status: int | None = None) -> ErrorReport:
 
 
 def _trouble(levels: list[dict[str, Any]], words: str, status: int | None) -> Trouble | None:
-    """Tells by an error's names, or else by its words, which trouble it is about; None if it is about the request."""
+    """Returns the trouble that an error is about, by its code, type or reason, else by its message, else by its status.
+
+    Returns None if it is not about the operator's account.
+    """
     for level in levels:
         for name in (level.get("code"), level.get("type"), level.get("status"), *_reasons(level)):
             if isinstance(name, str) and (trouble := TROUBLES.get(re.sub(r"[-_. ]", "", name).lower())):
@@ -235,7 +241,6 @@ def _trouble(levels: list[dict[str, Any]], words: str, status: int | None) -> Tr
 
 
 def _reasons(level: dict[str, Any]) -> Iterator[Any]:
-    """Yields the reasons that Google's errors have in their details."""
     details = level.get("details")
     for each in details if isinstance(details, list) else ():
         if isinstance(each, dict):
@@ -243,9 +248,9 @@ def _reasons(level: dict[str, Any]) -> Iterator[Any]:
 
 
 def _levels(parsed: Any) -> Iterator[Any]:
-    """An error's objects from the outside in, and its message last, of the many shapes in use.
+    """Yields the objects of an error from the outside in, then its message, for the many shapes in use.
 
-    A relay writes the error of the provider behind it as text, in its message or beside it (OpenRouter).
+    A relay may hold its provider's error as text, in its message or in another member (OpenRouter).
     """
     while True:
         if isinstance(parsed, str) and parsed.lstrip().startswith(("{", "[{")):
@@ -264,7 +269,6 @@ def _levels(parsed: Any) -> Iterator[Any]:
 
 
 def _object_in(text: str) -> Any:
-    """The JSON that a text is, or the text."""
     try:
         return odd_json.loads(text.encode())
     except ValueError:
@@ -276,12 +280,11 @@ def _is_text(value: Any) -> bool:
 
 
 def _first(levels: list[dict[str, Any]], name: str) -> str | None:
-    """The innermost text of this name."""
     return next((level[name] for level in reversed(levels) if isinstance(level.get(name), str)), None)
 
 
 def _status(levels: list[dict[str, Any]]) -> int | None:
-    """The status that an error in an answer's place means: a number that it gives, else that of its code or type."""
+    """Returns the status that an error in the place of an answer stands for: its own number, or by its code or type."""
     for level in reversed(levels):
         for name in ("code", "status", "status_code", "type"):
             value = level.get(name)
@@ -293,9 +296,9 @@ def _status(levels: list[dict[str, Any]]) -> int | None:
 
 
 def _param(levels: list[dict[str, Any]], words: str) -> str | None:
-    """The field in question: named as such, as a location within the body, or before the words.
+    """Returns the field at fault: from `param`, from a location (`loc`), or from the path at the message's start.
 
-    Of the last only the first segment: the upstream's own messages may be numbered otherwise than the client's.
+    Of the latter only the first segment is used, since the upstream's messages may be numbered unlike the client's.
     """
     if (param := _first(levels, "param")) is not None:
         return param

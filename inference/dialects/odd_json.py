@@ -1,9 +1,9 @@
 """Reads JSON that some servers write and `orjson` refuses.
 
-Servers in JavaScript and Python may cut a text between the two halves of a character: one event ends in `\\ud83d`, the
-next one begins with `\\ude00`. The halves are joined again; a half whose other one never comes is U+FFFD, as in a
-browser. Numbers that JSON does not have (`NaN`, `Infinity`) or that no float can hold (`1e400`) are null. Control
-characters need not be escaped. A byte order mark, as servers in .NET may write one, means nothing.
+Servers in JavaScript and Python may cut a text between the two halves of a surrogate pair: one event ends in `\\ud83d`,
+the next one begins with `\\ude00`. The halves are joined again; a half without its partner becomes U+FFFD, as in a
+browser. Numbers that JSON does not have (`NaN`, `Infinity`) or that no float can hold (`1e400`) are read as null.
+Control characters need not be escaped. A byte order mark, as from servers in .NET, is ignored.
 """
 
 import json
@@ -17,8 +17,8 @@ import orjson
 Path = tuple[str | int, ...]
 FIRST_HALVES = ("\ud800", "\udbff")
 SECOND_HALVES = ("\udc00", "\udfff")
-MOST_DIGITS = 20  # of a number of 64 bits, its sign included
-PLACES = ("index", "output_index", "content_index")  # of what an event of Messages or Responses is about
+MOST_DIGITS = 20  # of a 64-bit number, including its sign
+PLACES = ("index", "output_index", "content_index")  # members that name the subject of a Messages or Responses event
 
 
 def loads(data: bytes) -> Any:
@@ -33,19 +33,19 @@ def loads(data: bytes) -> Any:
 
 
 class HalfCharacters:
-    """Joins the characters that are cut between two events of one stream.
+    """Joins characters that are cut between two events of one stream.
 
-    An event that ends in a first half is held until the next one of its choice, block or item: with that, or with the
-    end of the stream, it goes on.
+    An event with a text that ends in a first half is held until the next event of its choice, block or item arrives, or
+    the stream ends.
     """
 
     __slots__ = ("held",)
 
     def __init__(self) -> None:
-        self.held: dict[Any, _HeldEvent] = {}  # by what it is about
+        self.held: dict[Any, _HeldEvent] = {}  # by `_subject`
 
     def joined(self, data: bytes) -> list[bytes]:
-        """Takes in an event and returns, as JSON, those that may go on now. What is no object goes on unchanged."""
+        """Takes an event, and returns those that need not be held any more as JSON. A non-object is not changed."""
         try:
             return self._joined(data)
         except RecursionError:
@@ -76,10 +76,10 @@ class HalfCharacters:
 @dataclass(slots=True)
 class _HeldEvent:
     event: dict[str, Any]
-    cut: list[Path]  # where its texts end in a first half
+    cut: list[Path]  # the paths of texts that end in a first half
 
     def take_second_halves(self, following: dict[str, Any]) -> None:
-        """Completes its texts with what the same texts of the following event begin with."""
+        """Moves the second halves at the start of the following event's texts to the end of this event's texts."""
         for path in self.cut:
             here, there = _holder(self.event, path), _holder(following, path)
             text = there[path[-1]] if there is not None else None
@@ -89,7 +89,7 @@ class _HeldEvent:
 
 
 def _loads_halves(data: bytes) -> Any:
-    """Reads a JSON value whose texts may have halves of characters. Raises ValueError and RecursionError."""
+    """Reads a JSON value whose texts may hold single halves. Raises ValueError and RecursionError."""
     return json.loads(
         data.decode("utf-8-sig"), strict=False, parse_constant=lambda _: None, parse_float=_float, parse_int=_integer
     )
@@ -101,13 +101,13 @@ def _float(written: str) -> float | None:
 
 
 def _integer(written: str) -> int | float | None:
-    """Returns the number, as a float beyond 64 bits: `orjson` reads it so, and writes no greater one."""
+    """Returns the number, as a float if it exceeds 64 bits, since `orjson` can write no larger integer."""
     number = int(written) if len(written) <= MOST_DIGITS else None
     return number if number is not None and -(2**63) <= number < 2**64 else _float(written)
 
 
 def _subject(event: dict[str, Any]) -> Any:
-    """Returns what an event adds to, a choice or a place of the answer; None if it adds to several or to none."""
+    """Returns the choice or the place in the answer that an event adds to; None if it adds to several or none."""
     choices = event.get("choices")
     if isinstance(choices, list):
         return choices[0].get("index", 0) if len(choices) == 1 and isinstance(choices[0], dict) else None
@@ -138,7 +138,7 @@ def _dumps(event: dict[str, Any]) -> bytes:
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """Returns the value with each of its texts changed."""
+    """Returns the value with `change` applied to each of its texts."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
@@ -147,5 +147,5 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _whole(text: str) -> str:
-    """Joins neighbouring halves, and puts U+FFFD in the place of every other one."""
+    """Joins neighbouring halves, and replaces every other half by U+FFFD."""
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

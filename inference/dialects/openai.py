@@ -1,4 +1,4 @@
-"""The OpenAI dialect: chat completions, which most providers speak, and responses (`/responses`), which some do."""
+"""Implements the dialect of OpenAI: chat completions, which most providers have, and `/responses`, which some have."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -63,12 +63,12 @@ PATHS = {
     Shape.EMBEDDING: "/embeddings",
     Shape.RESPONSES: "/responses",
 }
-# Members of a choice that are taken out of it, and those that are about its words.
+# Members of a choice that are read here, and those that stay with its text.
 OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason", "usage", "error"})
 WITH_WORDS = ("logprobs",)
 _THOUGHTS = frozenset(THOUGHTS)
 SERVICE_TIERS = ("auto", "default")
-MOST_MEASURED = 10**9  # joules or watt milliseconds: nothing that an answer can take
+MOST_MEASURED = 10**9  # joules or watt milliseconds; no answer can take that much
 HEADERS = partial(headers_for, default_header="Authorization", default_scheme="Bearer")
 
 
@@ -78,18 +78,21 @@ class OpenAIDialect:
     own_shape, results_in_parts = Shape.RESPONSES, False
 
     def check(self, call: Call, route: Route) -> None:
-        """Refuses routing fields of other gateways, priced service tiers, storage at the provider, and what the
-        catalogue says that it answers with an error."""
+        """Raises InvalidRequest for a field that must not be sent on.
+
+        That is a routing field of another gateway, a priced service tier, storage, or a parameter that the provider
+        refuses by its catalogue entry.
+        """
         refuse_fields(call.body, REROUTING_FIELDS)
         refuse_service_tier(call, kept=SERVICE_TIERS)
         refuse_storage(call)
         refuse_parameters(call.body, route.upstream.refused_parameters)
 
     def check_form(self, call: Call, route: Route) -> None:
-        """The client's form is this dialect's own."""
+        """Accepts every call, since calls are in this dialect's form already."""
 
     def request(self, call: Call, route: Route) -> UpstreamRequest:
-        """The client's fields as they came, with the upstream's model name and its one field for the cap."""
+        """Returns the client's fields, unchanged, with the upstream's model name and its field for the cap."""
         taken, adjusted = without_parameters(call.body, route.upstream.refused_parameters)
         body: dict[str, Any] = {**taken, "model": route.upstream_model}
         untold = Untold()
@@ -97,7 +100,7 @@ class OpenAIDialect:
             body["messages"] = _messages(call.body["messages"], route.upstream, untold)
         passes = call.shape == Shape.RESPONSES
         if passes:
-            body["store"] = False  # what is absent would be kept at the provider
+            body["store"] = False  # without the field, the provider would store the answer
         if call.max_tokens is not None:
             body["max_output_tokens" if passes else route.max_tokens_field] = call.max_tokens
         if call.stream:
@@ -114,7 +117,8 @@ class OpenAIDialect:
         return UpstreamRequest(upstream.base_url.rstrip("/") + PATHS[Shape.CHAT], b"{}", HEADERS(upstream))
 
     def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> Reply:
-        """The answer object, with its usage taken out."""
+        """See `base.Dialect`. The usage is taken out of the answer object."""
+        # 1. Parse the body, and refuse one that holds no answer.
         answer = parse_object(body)
         is_embedding = call.shape == Shape.EMBEDDING
         count_usage = partial(self.usage, is_embedding=is_embedding, total_includes=total_includes)
@@ -122,19 +126,22 @@ class OpenAIDialect:
             return counted_reply(answer, answer.get("usage"), count_usage)
         if not is_embedding and not answer.get("choices"):
             check_words(answer)
+        # 2. Repair and check the choices.
         surplus = _drop_surplus(answer, call.choices)
         if call.shape == Shape.CHAT:
             for choice in dicts(answer.get("choices")):
                 if object_of(choice.get("message")):
                     continue
-                if delta := object_of(choice.pop("delta", None)):  # which some servers call a message that is whole
+                if delta := object_of(choice.pop("delta", None)):  # some servers put a whole message there
                     choice["message"] = delta
-                # A filter takes what was answered, and has its price; else nothing was, and nothing is to be paid.
+                # After a content filter the answer is empty but has its price. Otherwise nothing was answered, and
+                # nothing must be billed.
                 elif choice.get("finish_reason") != "content_filter":
                     raise MalformedReply("answered without a message")
         for choice in dicts(answer.get("choices")):
             if (failure := failure_of(choice)) is not None:
                 raise ReportedError(report_of(failure))
+        # 3. Read the usage and the energy.
         usage = answer.pop("usage", None)
         reply = counted_reply(answer, usage_within(answer) if usage is None else usage, count_usage)
         if reply.usage is None:
@@ -144,13 +151,13 @@ class OpenAIDialect:
         return reply
 
     def decoder(self, call: Call, total_includes: Collection[str] = NOTHING) -> StreamDecoder:
-        """Remembers which of several choices have finished, and the usage of each where they are counted apart."""
+        """See `base.Dialect`."""
         if call.shape == Shape.RESPONSES:
             return ResponseDecoder(total_includes)
         return OpenAIDecoder(call.choices, total_includes)
 
     def usage(self, reported: Any, *, is_embedding: bool, total_includes: Collection[str] = NOTHING) -> Usage | None:
-        """The usage by `usage_of` and `prompt_usage_of`. An embedding's total is its prompt."""
+        """See `base.Dialect`. The total of an embedding's usage counts its prompt."""
         if not is_embedding:
             return usage_of(reported, total_includes)
         if isinstance(reported, dict) and reported.get("prompt_tokens") is None:
@@ -174,21 +181,21 @@ class OpenAIDecoder(StreamDecoder):
         super().__init__()
         self._choices, self._total_includes = choices, total_includes
         self._finished: set[int] = set()
-        self._spoken: set[str] = set()  # the members of deltas that have said words
-        self._in_messages = False  # which this upstream streams in the place of deltas
-        self._only: int | None = None  # the upstream's number of the only choice that was asked for
-        self._counted_apart: list[Any] = []
-        self._usages: dict[int, Any] = {}  # what stands within choices, as Moonshot counts
+        self._spoken: set[str] = set()  # the members of deltas that have had text
+        self._in_messages = False  # True if this upstream streams messages instead of deltas
+        self._only: int | None = None  # the upstream's number of the choice, if only one was asked for
+        self._counted_apart: list[Any] = []  # usages of single choices, in chunks without choices (llama.cpp)
+        self._usages: dict[int, Any] = {}  # usages within choices (Moonshot)
 
     def decode(self, events: Iterable[bytes]) -> list[Delta | Note]:
         """See `base.StreamDecoder`.
 
-        Nearly every event is one more piece of one text or call, and goes on unchanged. This loop tells which, looking
-        at no more than that takes; every other one is read.
+        Nearly every event is one more piece of one text or call, and goes on unchanged. This loop recognises these with
+        as few checks as possible, and passes any other event to `decode_one`.
         """
         said: list[Delta | Note] = []
         halves, most, spoken = self.half_characters, self._choices, self._spoken
-        last: Text | None = None  # the delta before, if it is a text that may go on
+        last: Text | None = None  # the delta before, if it is a text that the next event may continue
         for data in events:
             event: Any = None
             try:
@@ -226,7 +233,7 @@ class OpenAIDecoder(StreamDecoder):
                 last = None
                 continue
             self.unreadable = None
-            if "system_fingerprint" in event and event["system_fingerprint"] is None:  # it is a string
+            if "system_fingerprint" in event and event["system_fingerprint"] is None:  # the API defines a string
                 del event["system_fingerprint"]
             if "usage" in event and (usage := event.pop("usage")) is not None:
                 said.append(UsageReport(usage))
@@ -239,14 +246,14 @@ class OpenAIDecoder(StreamDecoder):
             self._read_members(event, data, said)
         elif len(data) > 2 * SURELY_SHALLOW and not is_shallow(data):
             require_writable(event)
-        if event.get("system_fingerprint", "") is None:  # it is a string
+        if event.get("system_fingerprint", "") is None:  # the API defines a string
             del event["system_fingerprint"]
         usage = self._read_choices(event, data, event.pop("usage", None), said)
         if usage is not None:
             said.append(UsageReport(self._added_up(usage, is_apart=not event.get("choices"))))
 
     def _read_choices(self, event: dict[str, Any], data: bytes, usage: Any, said: list[Delta | Note]) -> Any:
-        """Reads an event that says several things, none, or one in its own way. Returns its usage."""
+        """Reads an event's choices, of any number and form. Returns the event's usage, or None."""
         if is_named_error(event):
             check_object(event, data)
         event.pop("gateway_metadata", None)
@@ -263,13 +270,13 @@ class OpenAIDecoder(StreamDecoder):
         return usage
 
     def _read_members(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
-        """Reads what an event says beside its choices. Raises as `base.check_object`."""
+        """Reads an event's error and energy. Raises like `base.check_object`."""
         try:
             check_object(event, data)
         except ReportedError:
             if (usage := event.get("usage")) is not None:
                 usage = self._added_up(usage, is_apart=not event.get("choices"))
-                if self._may_be_counted(usage):  # the error says more than that it cannot be
+                if self._may_be_counted(usage):  # else ContradictoryUsage would hide the upstream's error
                     said.append(UsageReport(usage))
             raise
         if (measured := measured_units_in(event)) is not None:
@@ -282,7 +289,7 @@ class OpenAIDecoder(StreamDecoder):
         if type(index) is not int or index < 0:
             index = position
         if self._choices == 1:
-            # Some upstreams number it otherwise: whichever comes first is the one that was asked for.
+            # Some upstreams do not number it 0: the first one that comes is the one that was asked for.
             if self._only is None:
                 self._only = 0 if self._spoken else index
             index = 0 if index == self._only else index or 1
@@ -311,7 +318,7 @@ class OpenAIDecoder(StreamDecoder):
             said.append(UsageReport(counted if len(counted) > 1 else counted[0]))
 
     def _unsaid(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Returns what a message in the place of a delta adds. Behind deltas it says once more what they have said."""
+        """Returns what a message in the place of a delta adds. After deltas it repeats them."""
         self._in_messages = self._in_messages or not self._spoken
         if self._in_messages:
             return message
@@ -335,10 +342,10 @@ class OpenAIDecoder(StreamDecoder):
         return True
 
     def _added_up(self, usage: Any, *, is_apart: bool) -> Any:
-        """Returns the usage of the request so far, if a server may count each choice by itself.
+        """Returns the usage of the request so far: `usage`, or a list with that of each choice.
 
-        llama.cpp sends the usage of a choice in a chunk without choices, behind its finish: one that comes before all
-        have finished can be no total. From then on every such chunk counts one more choice.
+        llama.cpp counts each choice separately, in a chunk without choices after the choice's finish. If such a chunk
+        comes before all choices have finished, it cannot be a total: it and all later ones count one choice each.
         """
         if not is_apart or not self._finished:
             return usage
@@ -348,8 +355,7 @@ class OpenAIDecoder(StreamDecoder):
 
 
 def _message_in(choice: dict[str, Any]) -> dict[str, Any]:
-    """Takes out of a choice what it says: its delta, a message in its place as some servers have it, or the text of a
-    text completion."""
+    """Takes the content out of a choice: its delta, the message that some servers send instead, or its text."""
     delta = choice.get("delta")
     if delta is None and "message" in choice:
         return object_of(choice.pop("message"))
@@ -363,7 +369,7 @@ def _words_of(deltas: Iterable[Delta]) -> Iterator[Text | CallPiece]:
 
 
 def _share_out(extras: dict[str, Any], deltas: Sequence[Delta]) -> None:
-    """Gives the members of a choice to what they are about: its words, or its finish, else to the first delta."""
+    """Moves the other members of a choice to the delta that they belong to: its text, or else its finish or first."""
     words = (each for each in deltas if type(each) is Text and each.name not in REASONING_FIELDS)
     spoken, last = next(words, deltas[0]), deltas[-1] if type(deltas[-1]) is Finish else deltas[0]
     for name, value in extras.items():
@@ -371,7 +377,7 @@ def _share_out(extras: dict[str, Any], deltas: Sequence[Delta]) -> None:
 
 
 def measured_units_in(answer: Mapping[str, Any]) -> int | None:
-    """The energy, in 10^-10 Wh, that an answer or a chunk says it took: Neuralwatt's `energy` or GreenPT's `impact`."""
+    """Returns the energy that an answer or a chunk reports, in 10^-10 Wh: Neuralwatt's `energy`, GreenPT's `impact`."""
     if "energy" not in answer and "impact" not in answer:
         return None
     joules = object_of(answer.get("energy")).get("energy_joules")
@@ -385,7 +391,7 @@ def measured_units_in(answer: Mapping[str, Any]) -> int | None:
 
 
 def _messages(messages: list[dict[str, Any]], upstream: Upstream, untold: Untold) -> list[dict[str, Any]]:
-    """The messages as the upstream takes them."""
+    """Returns the messages without the role `developer` and without reasoning, if the upstream does not take these."""
     if not upstream.developer_role and "developer" in map(itemgetter("role"), messages):
         messages = [
             {**message, "role": "system"} if message["role"] == "developer" else message for message in messages
@@ -397,7 +403,10 @@ def _messages(messages: list[dict[str, Any]], upstream: Upstream, untold: Untold
 
 
 def _drop_surplus(answer: dict[str, Any], expected: int) -> bool:
-    """Leaves out the choices beyond those that were asked for; whether there were any. Others are numbered from 0."""
+    """Removes choices beyond those that were asked for, and returns whether there were any.
+
+    If there are none, `_number` numbers the choices.
+    """
     choices = answer.get("choices")
     if not isinstance(choices, list):
         return False
@@ -416,7 +425,7 @@ def _drop_surplus(answer: dict[str, Any], expected: int) -> bool:
 
 
 def _number(choices: Sequence[dict[str, Any]], expected: int) -> None:
-    """Numbers choices by their places, unless each has a number of its own among those that were asked for."""
+    """Numbers choices by position, unless each has a distinct number below `expected`."""
     numbers = {number for each in choices if type(number := each.get("index")) is int and 0 <= number < expected}
     if len(numbers) < len(choices):
         for position, choice in enumerate(choices):

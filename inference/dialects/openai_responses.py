@@ -1,4 +1,4 @@
-"""The stream of a response (`/responses`), as OpenAI's API and the servers like it send it."""
+"""Decodes streams of the Responses API (`/responses`)."""
 
 from collections.abc import Collection
 from typing import Any
@@ -15,7 +15,7 @@ ENDS_OF_A_RESPONSE = ("response.completed", "response.incomplete", "response.don
 
 
 class ResponseDecoder(StreamDecoder):
-    """See `base.StreamDecoder`. The events of a response go on unchanged; the last of them has its usage."""
+    """See `base.StreamDecoder`. Events go on unchanged; the last one has the usage."""
 
     __slots__ = ("_total_includes",)
 

@@ -1,4 +1,4 @@
-"""Usage as OpenAI's API and the many servers like it report it, in the buckets that are billed."""
+"""Sorts the usage that OpenAI's API and similar servers report into the buckets that are billed."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -16,9 +16,9 @@ NAMES_IN_A_RESPONSE = {
     "prompt_tokens_details": "input_tokens_details",
     "completion_tokens_details": "output_tokens_details",
 }
-# Other names for a prompt's cache hits, beside the counts: Moonshot's, Mistral's, DeepSeek's and Anthropic's.
+# Other names for a prompt's cache hits, at the top level: Moonshot's, Mistral's, DeepSeek's and Anthropic's.
 CACHE_HITS = frozenset({"cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens"})
-# Names for what was written to the cache, in a prompt's details.
+# Names for tokens written to the cache, in a prompt's details.
 CACHE_WRITES = ("cache_write_tokens", "cache_creation_tokens", "cached_creation_tokens")
 CACHE_WRITTEN = frozenset({*CACHE_WRITES, "cache_creation_input_tokens", "cache_creation_token_details"})
 CACHE_OF_A_MESSAGE = ("cache_read_input_tokens", "cache_creation_input_tokens")
@@ -28,12 +28,14 @@ OF_A_PROMPT = ("prompt_tokens", "prompt_tokens_details", "cache_creation_input_t
 
 
 def usage_of(reported: Any, total_includes: Collection[str] = NOTHING) -> Usage | None:
-    """OpenAI's usage in disjoint buckets: `prompt_tokens` includes the cached and the written ones.
+    """Returns OpenAI's usage in disjoint buckets: its `prompt_tokens` include tokens read from and written to a cache.
 
-    A list holds the usage of each choice: they share one prompt, and their completions add up. Reasoning is part of the
-    completion unless `total_tokens` says that it comes on top, as xAI counts. What `total_includes` and the counts do
-    not is a prompt's audio (Mistral) or reasoning that is counted nowhere else (Gemini). None where nothing was
-    reported, or not both counts. Raises ContradictoryUsage.
+    A list holds the usage of each choice: the prompt is the same, and the completions are summed. Reasoning is part of
+    the completion, unless `total_tokens` shows that it is counted in addition (xAI). `total_includes` names what only
+    the total counts: audio of the prompt (Mistral) or reasoning (Gemini).
+
+    Returns None if the count of the prompt or of the completion is missing, except that a missing completion is 0 if
+    the total equals the prompt. Raises ContradictoryUsage.
     """
     if isinstance(reported, list):
         return _sum_of_choices([usage_of(each, total_includes) for each in reported])
@@ -44,7 +46,7 @@ def usage_of(reported: Any, total_includes: Collection[str] = NOTHING) -> Usage 
     total = reported.get("total_tokens")
     if reported.get("completion_tokens") is None and (type(total) is not int or total != prompt.prompt):
         return None
-    completion = optional_count(reported.get("completion_tokens")) or 0  # none is left out by some
+    completion = optional_count(reported.get("completion_tokens")) or 0  # some upstreams leave a zero out
     reasoning = optional_count(_details(reported, "completion_tokens_details").get("reasoning_tokens"))
     counted = Usage(
         prompt.uncached_prompt,
@@ -60,7 +62,7 @@ def usage_of(reported: Any, total_includes: Collection[str] = NOTHING) -> Usage 
 
 
 def _with_rest(counted: Usage, beyond: int, reported: dict[str, Any], total_includes: Collection[str]) -> Usage:
-    """The usage with the tokens that its total has beyond its counts, or flagged for them; see `usage_of`."""
+    """Adds tokens that only the reported total counts (`beyond`) to a bucket, or flags the usage: see `usage_of`."""
     if beyond == counted.reasoning:
         return replace(counted, completion=counted.completion + beyond)
     if AUDIO_PROMPTS in total_includes and beyond == _details(reported, "prompt_tokens_details").get("audio_tokens"):
@@ -72,7 +74,7 @@ def _with_rest(counted: Usage, beyond: int, reported: dict[str, Any], total_incl
 
 
 def prompt_usage_of(reported: Any) -> Usage | None:
-    """The prompt's part of a usage; all there is of an embedding's. Raises ContradictoryUsage."""
+    """Returns the prompt's part of a usage, which for an embedding is all of it. Raises ContradictoryUsage."""
     if isinstance(reported, list):
         return next(filter(None, map(prompt_usage_of, reported)), None)
     reported = _as_of_chat(reported)
@@ -89,7 +91,7 @@ def prompt_usage_of(reported: Any) -> Usage | None:
 
 
 def _cache_read(reported: dict[str, Any], details: dict[str, Any]) -> tuple[int | None, tuple[str, ...]]:
-    """Returns the tokens read from the cache, and a flag if the details say 0 and another name says more."""
+    """Returns the tokens read from the cache, and a flag if the details have 0 but another name has more."""
     read = optional_count(details.get("cached_tokens"))
     if CACHE_HITS.isdisjoint(reported):
         return read, ()
@@ -114,7 +116,7 @@ def _written(reported: dict[str, Any], details: dict[str, Any]) -> tuple[int | N
 
 
 def _as_of_chat(reported: Any) -> Any:
-    """Puts the usage of a response, or of a message behind a relay, under the names of a chat's."""
+    """Renames the counts of the Responses API, or of Messages through a relay, to those of chat completions."""
     if not isinstance(reported, dict) or "input_tokens" not in reported or reported.get("prompt_tokens"):
         return reported
     if "prompt_tokens" in reported and not reported["input_tokens"]:
@@ -122,14 +124,14 @@ def _as_of_chat(reported: Any) -> Any:
     chat = {name: reported[there] for name, there in NAMES_IN_A_RESPONSE.items() if there in reported}
     cached = {name: reported[name] for name in CACHE_OF_A_MESSAGE if type(reported.get(name)) is int}
     if cached and type(chat["prompt_tokens"]) is int:
-        # A message's input leaves out what was read from the cache and written to it.
+        # The `input_tokens` of Messages exclude tokens read from the cache and written to it.
         total = chat["prompt_tokens"] + sum(cached.values())
         return {**without(chat, ("total_tokens",)), **cached, "prompt_tokens": total}
     return chat
 
 
 def _sum_of_choices(counted: list[Usage | None]) -> Usage | None:
-    """None where one was not counted."""
+    """Returns the usage of all choices, or None if one of them was not counted."""
     usages = [usage for usage in counted if usage is not None]
     if len(usages) < len(counted) or not usages:
         return None
@@ -143,9 +145,9 @@ def _sum_of_choices(counted: list[Usage | None]) -> Usage | None:
 
 
 def usage_within(answer: Mapping[str, Any]) -> Any:
-    """Finds a usage that stands lower than it should: in Groq's own member, or in a choice (Moonshot).
+    """Returns a usage that is not at the top level: in Groq's `x_groq`, or in the choices (Moonshot).
 
-    Those of several choices are a list. Returns None if there is none.
+    The usages of several choices are returned as a list. Returns None if there is no usage.
     """
     of_groq = object_of(answer.get("x_groq")).get("usage")
     if of_groq is not None:
@@ -155,10 +157,10 @@ def usage_within(answer: Mapping[str, Any]) -> Any:
 
 
 def completed_usage(reported: Any, earlier: Sequence[Any]) -> Any:
-    """Completes the newest usage of a stream with what only an `earlier` one says; the newest of those comes first.
+    """Adds what only the `earlier` reports of a stream contain to the newest one; `earlier` has the newest first.
 
-    Counts add up as a stream goes on, and do not fall. Some upstreams say a prompt's details once only, and some count
-    the prompt in their first chunk and then no more.
+    Counts only grow during a stream. Some upstreams send a prompt's details only once, and some count the prompt only
+    in their first chunk.
     """
     if not isinstance(reported, dict):
         return reported
@@ -179,6 +181,5 @@ def completed_usage(reported: Any, earlier: Sequence[Any]) -> Any:
 
 
 def _details(reported: dict[str, Any], name: str) -> dict[str, Any]:
-    """A breakdown of a count; none where an upstream has something else under its name."""
     details = reported.get(name)
     return details if isinstance(details, dict) else {}

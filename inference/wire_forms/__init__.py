@@ -1,4 +1,4 @@
-"""The APIs that clients speak, each with its request, answer, stream and errors in one module (`base.WireForm`)."""
+"""Lists the APIs that clients speak. Each has its request, answer, stream and errors in a module (`base.WireForm`)."""
 
 from .base import WireForm
 from .chat import ChatForm

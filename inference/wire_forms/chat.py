@@ -1,7 +1,7 @@
-"""`POST /v1/chat/completions`. Its answers and chunks are the normalised ones as they are (`answers`, `chunks`).
+"""Implements `POST /v1/chat/completions`, whose answers and chunks are the normalised ones (`answers`, `chunks`).
 
-The checks of messages and tools leave out null members on the way, since null means absent. A null content stays:
-upstreams take that of an assistant that calls tools, and some demand the field. So do nulls in JSON Schemas.
+The checks of messages and tools drop null members, since null means absent. A null `content` is kept, because some
+upstreams require the field on an assistant message with tool calls. Nulls within JSON Schemas are kept too.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ _PARTS_OF_BLOCKS = ("image_url", "file", "input_audio", "source")
 
 
 def _messages(data: Any) -> list[Json]:
-    """At least one message (docs/api.md#messages)."""
+    """Checks the messages, of which there must be at least one (docs/api.md#messages)."""
     if not isinstance(data, list) or not data:
         raise fault("", "must be an array of at least one message.")
     if len(data) > MAX_MESSAGES:
@@ -53,9 +53,9 @@ def _messages(data: Any) -> list[Json]:
 
 
 def _message(message: Any) -> Json:
-    """Takes a text, a tool's text or one call of a function as it is, and checks any other message.
+    """Checks a message. Three usual kinds are returned at once: a text, a tool's text and one call of a function.
 
-    An agent sends hundreds of these, and nothing that `_checked_message` asks could fail or change them.
+    An agent sends hundreds of these, and `_checked_message` would neither refuse nor change them.
     """
     try:
         role, content, size = message["role"], message["content"], len(message)
@@ -104,7 +104,7 @@ def _checked_message(value: Any) -> Json:
 
 
 def _with(message: Json, name: str, items: list[Json]) -> Json:
-    """The message with these items, mostly its own."""
+    # Mostly the checks have changed nothing, so that no copy is needed.
     return message if message[name] == items else {**message, name: items}
 
 
@@ -140,7 +140,7 @@ def _tools(data: Any) -> list[Json]:
 
 
 def _tool(tool: Any) -> Json:
-    """Takes a function as most clients send it as it is, and checks any other tool."""
+    """Checks a tool. A function in the form that most clients send is returned at once."""
     try:
         function = tool["function"]
         is_usual = (
@@ -162,7 +162,10 @@ def _checked_tool(given: Any) -> Json:
 
 
 def _tool_choice(data: Any) -> Any:
-    """`none`, `auto`, `required`, one tool by name, `{type: allowed_tools, …}`, or Mistral's `any` for `required`."""
+    """Checks a tool choice: `none`, `auto`, `required`, one tool by name, or `{type: allowed_tools, …}`.
+
+    Mistral's `any` becomes `required`.
+    """
     if isinstance(data, str):
         if data not in TOOL_CHOICES:
             raise fault("", "must be one of none, auto, required, or an object naming a tool.")
@@ -178,8 +181,10 @@ def _tool_choice(data: Any) -> Any:
 
 
 def _named(given: Any, parts: tuple[str, ...] = _TOOL_KINDS) -> tuple[Json, str, Json]:
-    """`{type: function, function: {name, …}}`, or the same with `custom`: a tool, a tool call or a tool choice; its
-    kind; its content. Mistral's clients send functions without a type."""
+    """Checks a tool, tool call or tool choice: `{type: function, function: {name, …}}`, or the same with `custom`.
+
+    Returns it, its kind, and the object under that name. A missing type, as from Mistral's clients, means `function`.
+    """
     value: Json = require(given, dict, "", "an object")
     kind = value.get("type")
     if kind is None:
@@ -198,7 +203,7 @@ def _named(given: Any, parts: tuple[str, ...] = _TOOL_KINDS) -> tuple[Json, str,
 
 
 class ChatCompletionRequest(SamplingRequest):
-    """The fields that are checked."""
+    """Names the fields that are checked."""
 
     messages = CheckedField(_messages)
     tools = CheckedField(_tools, required=False)
@@ -210,7 +215,7 @@ CHECKS = Checks(ChatCompletionRequest(), "model", "messages")
 
 
 class ChatForm(WireForm):
-    """Chat completions."""
+    """Implements the wire form of chat completions."""
 
     path, endpoint = "chat/completions", Endpoint.CHAT
 

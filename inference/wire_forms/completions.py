@@ -1,4 +1,4 @@
-"""`POST /v1/completions`. Chunks have `text` and `logprobs`, which may be null, on every choice."""
+"""Implements `POST /v1/completions`. In its chunks each choice has `text` and `logprobs`, which may be null."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -36,7 +36,7 @@ def _prompt(data: Any) -> str:
 
 
 class CompletionRequest(SamplingRequest):
-    """The fields that are checked."""
+    """Names the fields that are checked."""
 
     prompt = CheckedField(_prompt)
 
@@ -45,7 +45,7 @@ CHECKS = Checks(CompletionRequest(), "model", "prompt")
 
 
 class CompletionForm(WireForm):
-    """Text completions."""
+    """Implements the wire form of text completions."""
 
     path, endpoint, shape = "completions", Endpoint.COMPLETION, Shape.COMPLETION
 
@@ -69,7 +69,7 @@ class CompletionForm(WireForm):
 
 
 class TextNormaliser(ChunkNormaliser):
-    """The state of one text completion stream."""
+    """Normalises a stream of text completion chunks."""
 
     object_name = OBJECT
 
@@ -87,7 +87,7 @@ class TextNormaliser(ChunkNormaliser):
 
 
 def text_answer(answer: Mapping[str, Any], *, id: str, created: int, model: str) -> dict[str, Any]:
-    """The `text_completion` object, as `answers.chat_answer`."""
+    """Builds the `text_completion` object, still without usage and metadata. Raises like `answers.chat_answer`."""
     own = {"id": id, "object": OBJECT, "created": created, "model": model}
     choices = [_text_choice(choice, position) for position, choice in enumerate(choices_of(answer))]
     return {**extras_of(answer), **own, "choices": choices}
@@ -105,11 +105,11 @@ def _text_choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
 
 
 def text_finish_reason(reported: Any) -> str | None:
-    """As `finish_reason`; a text completion calls no tools."""
+    """Returns the finish reason like `finish_reason`, except that a text completion cannot have `tool_calls`."""
     reason = finish_reason(reported)
     return "stop" if reason == "tool_calls" else reason
 
 
 def text_bytes(choice: Mapping[str, Any]) -> int:
-    """UTF-8 bytes of a choice's text and reasoning."""
+    """Counts the UTF-8 bytes of a choice's text and reasoning."""
     return field_bytes(choice, ("text",)) + message_bytes({name: choice[name] for name in THOUGHTS if name in choice})

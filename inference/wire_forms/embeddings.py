@@ -1,4 +1,4 @@
-"""`POST /v1/embeddings`: a vector for each input, in numbers or base64 as the client asked."""
+"""Implements `POST /v1/embeddings`: a vector for each input, as numbers or base64 as the client asked."""
 
 import base64
 import math
@@ -29,16 +29,15 @@ from .sampling import (
 )
 
 NUMBERS = frozenset({int, float})
-# The bounds of the largest number in a vector of 32-bit floats. Bytes of another encoding (8-bit numbers, bits) that
-# are read as floats lie far beyond them: some are as large as 10^38.
+# Bounds of the largest number in a vector of 32-bit floats. Bytes of another encoding (8-bit numbers, bits) that are
+# read as floats are far outside them, up to 10^38.
 LEAST, MOST = 2.0**-40, 2.0**20
-NOT_FINITE = (0x7FC00000, 0xFFC00000, 0x7F800000, 0xFF800000)  # NaN and infinity, as all hardware writes them
-# Fields by which clients choose the type of the numbers that base64 holds (Mistral, Voyage; vLLM).
+NOT_FINITE = (0x7FC00000, 0xFFC00000, 0x7F800000, 0xFF800000)  # the usual bits of NaN and infinity
+# Fields in which clients choose the type of the numbers in the base64 (Mistral, Voyage; vLLM).
 TYPE_FIELDS = ("output_dtype", "embed_dtype")
 
 
 def _input(data: Any) -> Any:
-    """A string, an array of strings, of token ids, or of arrays of token ids; none of them empty."""
     if isinstance(data, str) or (isinstance(data, list) and data and _is_embeddable(data)):
         return data
     raise fault("", "must be a string, or a non-empty array of strings, of token ids, or of arrays of token ids.")
@@ -57,7 +56,7 @@ def _is_token_ids(items: list[Any]) -> bool:
 
 
 class EmbeddingsRequest(serializers.Serializer[Any]):
-    """The fields that are checked."""
+    """Names the fields that are checked."""
 
     model = ModelField()
     input = CheckedField(_input)
@@ -70,7 +69,7 @@ CHECKS = Checks(EmbeddingsRequest(), "model", "input")
 
 
 class EmbeddingForm(WireForm):
-    """Embeddings, which do not stream."""
+    """Implements the wire form of embeddings, which do not stream."""
 
     path, endpoint, shape = "embeddings", Endpoint.EMBEDDING, Shape.EMBEDDING
 
@@ -81,7 +80,7 @@ class EmbeddingForm(WireForm):
     def normalised(self, answer: Mapping[str, Any], call: Call, *, id: str, created: int, model: str) -> dict[str, Any]:
         encoding = call.body.get("encoding_format")
         as_base64 = encoding == "base64"
-        # Base64 is of 32-bit floats, unless the client itself has asked for another type.
+        # Base64 must hold 32-bit floats, unless the client has asked for another type.
         only_floats = encoding == "float" or (as_base64 and not any(map(call.body.get, TYPE_FIELDS)))
         inputs = input_count(call.body["input"])
         return embedding_answer(answer, model=model, as_base64=as_base64, only_floats=only_floats, inputs=inputs)
@@ -91,18 +90,19 @@ class EmbeddingForm(WireForm):
 
 
 def input_count(given: Any) -> int:
-    """The number of inputs: a text and a list of token ids are one each."""
+    """Counts the inputs. A text is one input, and so is a list of token ids."""
     return len(given) if isinstance(given, list) and not isinstance(given[0], int) else 1
 
 
 def embedding_answer(
     answer: Mapping[str, Any], *, model: str, as_base64: bool, only_floats: bool, inputs: int
 ) -> dict[str, Any]:
-    """Returns the embeddings object, vectors in the order of the inputs, without usage yet. Raises MalformedReply.
+    """Builds the embeddings object, with vectors in the order of the inputs, still without usage.
 
-    If one of the vectors is base64 of something else than 32-bit floats, all are left as they are, or refused if the
-    client takes `only_floats`.
+    If a vector is base64 of anything but 32-bit floats, all are returned unchanged, unless `only_floats` is set.
+    Raises MalformedReply for a wrong number of vectors or wrong indexes, and UnreadableEmbedding.
     """
+    # 1. Read the vectors, and convert them if all are floats.
     data = answer.get("data")
     if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
         raise MalformedReply("answered without embeddings")
@@ -117,6 +117,7 @@ def embedding_answer(
             raise ValueError("base64 of something else")
     except (struct.error, ValueError, OverflowError):  # neither base64 nor numbers, or too large for 32 bits
         raise UnreadableEmbedding("answered with an embedding that cannot be read") from None
+    # 2. Put them in order.
     numbered = [
         {**item, "object": "embedding", "index": _index(item, position), "embedding": vector}
         for position, (item, vector) in enumerate(zip(data, vectors, strict=True))
@@ -133,8 +134,11 @@ def _index(item: Mapping[str, Any], position: int) -> int:
 
 
 def _read(embedding: Any) -> Sequence[float] | None:
-    """The numbers of an embedding; None for base64 of something else than 32-bit floats. Raises ValueError for what is
-    neither a list of numbers nor base64, and for floats of which one is not finite."""
+    """Returns the numbers of an embedding; None for base64 of anything but 32-bit floats.
+
+    Raises MalformedReply if there is no embedding, and ValueError if it is neither a list of numbers nor base64, or if
+    a number is not finite.
+    """
     if not isinstance(embedding, str | list) or not embedding:
         raise MalformedReply("answered without an embedding")
     if isinstance(embedding, str):
@@ -146,15 +150,16 @@ def _read(embedding: Any) -> Sequence[float] | None:
 
 
 def _packed(embedding: str | list[float]) -> str:
-    """Little-endian 32-bit floats in base64."""
     if isinstance(embedding, str):
         return embedding
     return base64.b64encode(struct.pack(f"<{len(embedding)}f", *embedding)).decode()
 
 
 def _floats(packed: bytes) -> tuple[float, ...] | None:
-    """The 32-bit floats in these bytes; None for bytes of something else. Raises ValueError for floats of which one
-    is not finite."""
+    """Returns the 32-bit floats in these bytes; None if the bytes hold something else.
+
+    Raises ValueError if one of the floats is not finite.
+    """
     if not packed or len(packed) % 4:
         return None
     count = len(packed) // 4

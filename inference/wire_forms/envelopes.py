@@ -1,12 +1,12 @@
-"""Envelopes: what a provider signed or encrypted for the next turn, in a text that clients keep and send back unread.
+"""Packs what a provider signed or encrypted for the next turn into envelopes: texts that clients send back unread.
 
 Gemini signs its tool calls (`extra_content`) and refuses the next turn without the signature; OpenRouter encrypts
-reasoning (`reasoning_details`). A chat has places for these. Responses have the `encrypted_content` of a reasoning
-item. Messages have the id of a call: Claude Code drops the `signature` of thinking if the answer's model is not called
-as it asked for it, which goes for every alias; the signature has what comes without a call, or behind it.
+reasoning (`reasoning_details`). Chats have fields for these. In Responses the envelope is the `encrypted_content` of a
+reasoning item. In Messages it is part of a call's id: Claude Code drops the `signature` of thinking if the answer names
+another model than the request, as with every alias. The signature is used for what comes without or after a call.
 
-An envelope has all that was signed until then: the last one of an answer counts. It names its provider, and no other
-gets what is in it.
+An envelope holds all that was signed up to that point, so the last one of an answer counts. It names its provider, and
+its content is never sent to another one.
 """
 
 import base64
@@ -26,46 +26,46 @@ from ..words import dicts, object_of, text_of, without
 Json = dict[str, Any]
 
 PREFIX = "gw1."
-# An id with an envelope, in the letters that Anthropic's API takes in one.
+# An id with an envelope, in the characters that Anthropic's API allows in ids.
 SIGNED_ID = re.compile(r"(?P<id>.+?)_gw1_(?P<envelope>[A-Za-z0-9_-]+)", re.DOTALL)
 TO_ID, FROM_ID = str.maketrans("+/", "-_", "="), str.maketrans("-_", "+/")
 LISTS = ("reasoning_details", "thinking_blocks")
 OF_A_MESSAGE = (*LISTS, "extra_content")
-OF_A_CALL = ("extra_content", "provider_specific_fields")  # Google's own endpoint, and LiteLLM in front of it
-ENVELOPES = "envelopes"  # those of a message, until its route is known
-# Gemini from 3 on refuses an unsigned call, but takes this in a signature's place: ai.google.dev, Thought signatures.
+OF_A_CALL = ("extra_content", "provider_specific_fields")  # from Google's own endpoint, and from LiteLLM in front of it
+ENVELOPES = "envelopes"  # the member of a message that holds its envelopes until the route is known
+# Gemini 3 and later refuse an unsigned call, but accept this value as a signature (ai.google.dev, Thought signatures).
 DEMANDS_SIGNATURES = re.compile(r"(?:^|/)gemini-(?:[3-9]|\d\d)")
 NOT_SIGNED: Json = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 
 
 class Signatures:
-    """Collects what the provider of an answer signs. `model` is the answer's."""
+    """Collects what the provider of an answer signs. `model` is the route id in the answer."""
 
     def __init__(self, model: str, names: Iterable[str] = OF_A_MESSAGE) -> None:
         self._provider = model.partition("/")[0]
         self._lists = [name for name in LISTS if name in names]
         self._members: Json = {}
-        self._calls: Json = {}  # what was said beside each call, by its id
-        self._ids: dict[Any, str] = {}  # of calls, by their index
-        self._is_signed = False  # reasoning alone is not: it has its own place
-        self.is_pending = False  # something came that no envelope has
+        self._calls: Json = {}  # the signed members of each call, by its id
+        self._ids: dict[Any, str] = {}  # the ids of calls, by index
+        self._is_signed = False  # unsigned reasoning needs no envelope: it has a field of its own
+        self.is_pending = False  # True if something came that is in no envelope yet
 
     def take(self, said: Mapping[str, Any]) -> None:
-        """Takes in the members of a message, or of a delta."""
+        """Collects from the members of a message or a delta."""
         for name in self._lists:
             if items := dicts(said.get(name)):
                 self._members = merged(self._members, {name: items})
                 self._is_signed = self._is_signed or any(item.get("data") or item.get("signature") for item in items)
                 self.is_pending = self._is_signed
         for vendor, extra in object_of(said.get("extra_content")).items():
-            # `thought` is about the piece of text that it came with.
+            # `thought` describes only the piece of text that it came with.
             if kept := without(object_of(extra), ("thought",)):
                 self._members = merged(self._members, {"extra_content": {vendor: kept}})
                 self._is_signed = self.is_pending = True
 
     def take_call(self, fragment: Mapping[str, Any]) -> None:
-        """Takes in a tool call, or a piece of one."""
-        if len(fragment) == 2:  # an index and more arguments
+        """Collects from a tool call or a piece of one."""
+        if len(fragment) == 2:  # only an index and more arguments
             return
         index = fragment.get("index")
         if identity := text_of(fragment.get("id")):
@@ -76,7 +76,10 @@ class Signatures:
             self._is_signed = self.is_pending = True
 
     def sealed(self, *, repeats: bool = False) -> str:
-        """An envelope with all that was signed so far; an empty text if another has it all, unless that `repeats`."""
+        """Returns an envelope with all that was signed so far.
+
+        Returns an empty text if nothing is new since the last envelope; with `repeats`, only if nothing was signed.
+        """
         if not (self.is_pending or (repeats and self._is_signed)):
             return ""
         self.is_pending = False
@@ -85,17 +88,17 @@ class Signatures:
 
 
 def sealed(content: Any) -> str:
-    """An envelope with this in it."""
+    """Packs content into an envelope."""
     return PREFIX + base64.b64encode(orjson.dumps(content)).decode()
 
 
 def signed_id(identity: str, envelope: str) -> str:
-    """The id of a call with an envelope in it, if there is any."""
+    """Returns the id of a call with the envelope, if that is not empty, attached."""
     return f"{identity}_gw1_{envelope.removeprefix(PREFIX).translate(TO_ID)}" if envelope else identity
 
 
 def parts_of_id(identity: str) -> tuple[str, str]:
-    """Returns the id of a call as its provider gave it, and the envelope in it, which is empty for most calls."""
+    """Splits the id of a call into the provider's own id and the envelope, which is empty for most calls."""
     if (found := SIGNED_ID.fullmatch(identity)) is None:
         return identity, ""
     text = found["envelope"].translate(FROM_ID)
@@ -103,12 +106,12 @@ def parts_of_id(identity: str) -> tuple[str, str]:
 
 
 def is_envelope(text: Any) -> bool:
-    """Tells whether a signature is an envelope of ours, which means nothing to any provider."""
+    """Tells whether a signature is an envelope of ours, which no provider can read."""
     return isinstance(text, str) and text.startswith(PREFIX)
 
 
 def opened(text: Any) -> Any:
-    """What is in an envelope: an object, or an array of signed thinking; None if it cannot be read."""
+    """Returns the content of an envelope: an object, or an array of signed thinking; None if it cannot be read."""
     if not is_envelope(text):
         return None
     try:
@@ -122,7 +125,7 @@ def opened(text: Any) -> Any:
 
 
 def _checked(content: Json) -> Json | None:
-    """The object of an envelope, if it is as `Signatures.sealed` writes it: clients can write what they like."""
+    """Returns an envelope's object if it is in the form that `Signatures.sealed` writes: clients may send anything."""
     lists = {name: content[name] for name in LISTS if name in content}
     calls = content.get("calls", {})
     is_ours = (
@@ -140,8 +143,11 @@ def _is_item(item: Any) -> bool:
 
 
 def for_route(messages: list[Json], route: Route, field: str) -> tuple[list[Json], Untold]:
-    """A chat's messages with what is in their `ENVELOPES` back in its places, if it is of the route's provider, else
-    without it; and what was left out or added. `field` is where clients have their envelopes."""
+    """Restores the content of the messages' `ENVELOPES`, or drops it if it is another provider's than the route's.
+
+    Returns the messages and the names of what was dropped or added. `field` is the name of the envelope in the client's
+    API.
+    """
     untold = Untold()
     demands = DEMANDS_SIGNATURES.search(route.upstream_model) is not None
     restored = []
@@ -164,7 +170,6 @@ def for_route(messages: list[Json], route: Route, field: str) -> tuple[list[Json
 
 
 def _with(envelope: Json, message: Json) -> Json:
-    """A message with what is in its envelope."""
     message = {**message, **{name: envelope[name] for name in OF_A_MESSAGE if name in envelope}}
     if calls := envelope.get("calls"):
         message["tool_calls"] = [{**call, **calls.get(call["id"], {})} for call in message.get("tool_calls", ())]

@@ -1,7 +1,7 @@
-"""Streams of an upstream that speaks the client's API itself: its events go on as they came.
+"""Passes on the streams of an upstream that speaks the client's API itself.
 
-What the gateway owns is set in them, and the event that ends the answer is held back until the request is settled: it
-carries the bill. The two forms that pass (`messages`, `responses`) say what the API calls these things.
+The fields that the gateway owns are set in the events. The event that ends the answer is held back until the request is
+settled, because it carries the bill. The forms `messages` and `responses` have subclasses for the names in their APIs.
 """
 
 from abc import abstractmethod
@@ -24,9 +24,9 @@ Json = dict[str, Any]
 
 
 class PassedStream(Normaliser):
-    """The events of one stream: both a `chunks.Normaliser` and a `base.Framing`."""
+    """Passes on the events of one stream. It is both a `chunks.Normaliser` and a `base.Framing`."""
 
-    holder: ClassVar[str]  # the member of an event that holds the answer: what the gateway owns stands in it
+    holder: ClassVar[str]  # the member of an event that holds the answer, with the fields that the gateway owns
 
     def __init__(self, own: Json) -> None:
         super().__init__()
@@ -63,11 +63,13 @@ class PassedStream(Normaliser):
 
     @abstractmethod
     def change(self, delta: Delta, sent: list[Delta]) -> bool:
-        """Sets what the gateway owns in an event, and adds to `sent` what has to come before it; False if the event
-        does not go on. Raises MalformedReply."""
+        """Sets the fields that the gateway owns in an event, and adds events that must precede it to `sent`.
+
+        Returns False if the event is dropped. Raises MalformedReply.
+        """
 
     def say(self, words: Any) -> None:
-        """Counts further words of the answer, if they are any."""
+        """Counts further text of the answer, if `words` is a text."""
         if words and isinstance(words, str):
             self.text_bytes += len(words.encode())
             self.has_output = True
@@ -83,7 +85,7 @@ class PassedStream(Normaliser):
         return frames
 
     def frame(self, event: Json) -> bytes:
-        """One event with its name."""
+        """Writes one event with its name."""
         frame = b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
         return frame if frame.isascii() else without_line_ends(frame)
 
@@ -101,7 +103,7 @@ class PassedStream(Normaliser):
 
 
 def require_objects(answer: Mapping[str, Any], name: str) -> None:
-    """Raises MalformedReply where an answer has no list of objects under this name."""
+    """Raises MalformedReply if an answer has no list of objects under this name."""
     items = answer.get(name)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise MalformedReply(f"answered without {name}")

@@ -77,7 +77,7 @@ def test_the_second_is_tried_where_the_first_is_refused(
         assert Stream.of(ask(customer, "acme/test/m", stream=True)).text == "Hi"
         assert acme.asked == [FIRST, SECOND] * 2
     assert len(bills.records(customer)) == 5, "each was billed once"
-    line = "provider acme refuses its credential, and is asked with the one of _NEXT: HTTP 401"
+    line = "provider acme refuses its credential, so the one in _NEXT is used: HTTP 401"
     assert rotating.log.count(line) == 1, "and once a minute from then on"
     acme.taken = set()
     reply = ask(customer, "acme/test/m")

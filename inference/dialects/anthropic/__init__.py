@@ -1,4 +1,4 @@
-"""The Anthropic dialect: the Messages API (`/messages`), `anthropic-version: 2023-06-01`."""
+"""Implements the dialect of Anthropic's Messages API (`/messages`), `anthropic-version: 2023-06-01`."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -42,18 +42,18 @@ from .requests import (
 from .schemas import simplified, wants_json
 
 VERSION = "2023-06-01"
-DEFAULT_MAX_TOKENS = 4096  # the field is required: this is for a route whose own limit is unpublished
+DEFAULT_MAX_TOKENS = 4096  # the API requires the field; used if the route's own limit is unknown
 MAX_TEMPERATURE = 1
 # OpenAI's `default` is what Anthropic calls `standard_only`.
 SERVICE_TIERS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 SPEEDS = (None, "standard")
-# OpenAI's fields that the API lacks: what they ask for beyond the usual is refused.
+# OpenAI's fields that the API lacks. Values that change the answer are refused.
 LACKING = frozenset(
     {"audio", "best_of", "echo", "function_call", "functions", "logit_bias", "logprobs", "modalities", "seed", "suffix"}
     | {"top_logprobs", "verbosity", "presence_penalty", "frequency_penalty"}
 )
 HINTS_LEFT_OUT = HINTS - {"metadata", "safety_identifier", "user"}
-# What is translated or answered for here; every other field goes upstream as it came.
+# The fields that this module handles; every other field goes upstream unchanged.
 TRANSLATED = frozenset(
     {"messages", "system", "tools", "tool_choice", "parallel_tool_calls", "stop", "n", "temperature", "service_tier"}
     | {"store", "reasoning_effort", "response_format", *LACKING, *HINTS}
@@ -67,26 +67,25 @@ TOOL_CHOICES = {"none": "none", "auto": "auto", "required": "any"}
 
 
 class AnthropicDialect:
-    """See `base.Dialect`. What came in Anthropic's own words passes (`_passed`). Of a chat, fields fall in four groups:
+    """See `base.Dialect`. A call in Anthropic's own shape is passed on (`_passed`). A chat has four groups of fields:
 
-    - What has its counterpart is translated; a temperature above 1 is sent as 1 and disclosed.
-    - What would move price, place or provider is refused.
-    - Other fields of OpenAI's that the API lacks (`LACKING`) are left out where they ask for the usual, and refused
-      where they ask for more; hints on which no answer depends are left out and disclosed.
-    - Everything else (`thinking`, `top_k`, …) goes as it came. Anthropic refuses what it does not know, in words that
-      reach the client: better than a field that seems to work and does nothing.
+    - Fields with a counterpart are translated; a temperature above 1 is sent as 1 and disclosed.
+    - Fields that would change price, place or provider are refused.
+    - Other fields of OpenAI's that the API lacks (`LACKING`) are left out if they change nothing, else refused. Hints,
+      on which no answer depends, are left out and disclosed.
+    - All other fields (`thinking`, `top_k`, …) are sent unchanged. Anthropic refuses those that it does not know, and
+      the client gets its message, which is better than a field that silently does nothing.
     """
 
     own_shape, results_in_parts = Shape.MESSAGES, True
 
     def check(self, call: Call, route: Route) -> None:
-        """Refuses what moves price, place or provider, and what the API does not offer: embeddings, several choices,
-        the fields that it lacks."""
-        if call.shape == Shape.MESSAGES:  # its form has refused the rest
+        """See `base.Dialect`. Also refuses embeddings and several choices, which the API does not offer."""
+        if call.shape == Shape.MESSAGES:  # the wire form has checked the rest
             refuse_parameters(call.body, route.upstream.refused_parameters)
             return
         if call.shape == Shape.EMBEDDING or "messages" not in call.body:
-            raise InvalidRequest.of_field("model", "must be of another provider: this one offers chat alone.")
+            raise InvalidRequest.of_field("model", "must be of another provider: this one offers only chat.")
         refuse_fields(call.body, REFUSED_OF_MESSAGES)
         refuse_service_tier(call, kept=tuple(SERVICE_TIERS))
         refuse_storage(call)
@@ -98,12 +97,12 @@ class AnthropicDialect:
         check_output(call.body)
 
     def check_form(self, call: Call, route: Route) -> None:
-        """See `request`."""
+        """See `base.Dialect`."""
         if call.shape != Shape.MESSAGES:
             self.request(call, route)
 
     def request(self, call: Call, route: Route) -> UpstreamRequest:
-        """The chat as a message request. Raises InvalidRequest for messages that cannot be translated."""
+        """Translates a chat into a Messages request. Raises InvalidRequest for messages that cannot be translated."""
         if call.shape == Shape.MESSAGES:
             return _passed(call, route)
         chat = conversation(call.body["messages"])
@@ -135,7 +134,7 @@ class AnthropicDialect:
         return UpstreamRequest(f"{upstream.base_url.rstrip('/')}/messages", b"{}", _headers(upstream))
 
     def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> Reply:
-        """The message as a chat completion, with its usage taken out; as it came where a message was asked for."""
+        """Turns the message into a chat completion without its usage; unchanged if the client speaks Messages."""
         message = parse_object(body)
         if (failure := failure_of({"finish_reason": message.get("stop_reason")})) is not None:
             raise ReportedError(report_of(failure))
@@ -148,7 +147,7 @@ class AnthropicDialect:
         return counted_reply(answer_of(message), usage, usage_of)
 
     def decoder(self, call: Call, total_includes: Collection[str] = NOTHING) -> AnthropicDecoder:
-        """Anthropic's events refer to earlier ones: a decoder is for one stream."""
+        """See `base.Dialect`."""
         return PassingDecoder() if call.shape == Shape.MESSAGES else AnthropicDecoder()
 
     def usage(self, reported: Any, *, is_embedding: bool, total_includes: Collection[str] = NOTHING) -> Usage | None:
@@ -162,8 +161,10 @@ def _headers(upstream: Upstream, more: Mapping[str, str] = NO_HEADERS) -> dict[s
 
 
 def _passed(call: Call, route: Route) -> UpstreamRequest:
-    """The client's body with the upstream's model name. Its headers win over the dialect's, the provider's win over
-    both."""
+    """Builds the request from the client's body, with the upstream's model name.
+
+    The client's headers override the dialect's; the provider's override both.
+    """
     taken, adjusted = without_parameters(call.body, route.upstream.refused_parameters)
     body: dict[str, Any] = {**taken, "model": route.upstream_model}
     if call.max_tokens is not None:
@@ -179,7 +180,7 @@ def _passed(call: Call, route: Route) -> UpstreamRequest:
 
 
 def _chat(body: Mapping[str, Any], chat: Conversation) -> Block:
-    """`messages`, and `system` where there is any: a top-level one of the client's own comes first."""
+    """Returns `messages`, and `system` if there is any; the client's own top-level `system` comes first."""
     own = body.get("system", [])
     if not isinstance(own, str | list):
         raise InvalidRequest.of_field("system", "must be a string or an array of content blocks.")
@@ -188,9 +189,9 @@ def _chat(body: Mapping[str, Any], chat: Conversation) -> Block:
 
 
 def _tools(body: Mapping[str, Any], untold: Untold) -> Block:
-    """`tools` and `tool_choice`. That calls may not be parallel is said on the choice, which `none` cannot carry.
+    """Returns `tools` and `tool_choice`. The latter forbids parallel calls, unless it is `none`, which cannot say so.
 
-    Without tools the API refuses any choice: one that does not demand a call is left out.
+    Without tools the API refuses any choice, so one that does not demand a call is left out.
     """
     tools = [_tool(tool, f"tools[{position}]", untold) for position, tool in enumerate(body.get("tools") or [])]
     choice = _tool_choice(body.get("tool_choice"))
@@ -202,7 +203,7 @@ def _tools(body: Mapping[str, Any], untold: Untold) -> Block:
 
 
 def _tool(tool: Mapping[str, Any], path: str, untold: Untold) -> Block:
-    """A tool's fields, from both levels of OpenAI's shape into one; its own extras (`cache_control`) stay."""
+    """Merges the two levels of OpenAI's tool into one; extra fields such as `cache_control` are kept."""
     require_function(tool, path)
     function = {name: value for name, value in tool["function"].items() if value is not None}
     schema = function.pop("parameters", None) or EMPTY_SCHEMA
@@ -224,7 +225,7 @@ def _tool_choice(choice: Any) -> Block:
 
 
 def _settings(body: Mapping[str, Any]) -> Block:
-    """The fields that go by another name, or within other bounds."""
+    """Returns the fields that have another name or other bounds in this API."""
     settings: Block = {}
     if stop := body.get("stop"):
         settings["stop_sequences"] = [stop] if isinstance(stop, str) else stop
@@ -238,7 +239,7 @@ def _settings(body: Mapping[str, Any]) -> Block:
 
 
 def _metadata(body: Mapping[str, Any]) -> Block | None:
-    """The user that `metadata`, `user` or `safety_identifier` names. Other metadata describes stored answers."""
+    """Returns the user that `metadata`, `user` or `safety_identifier` names. Other metadata is for stored answers."""
     metadata = body.get("metadata")
     named = metadata.get("user_id") if isinstance(metadata, dict) else None
     user = named or body.get("user") or body.get("safety_identifier")
@@ -246,7 +247,7 @@ def _metadata(body: Mapping[str, Any]) -> Block | None:
 
 
 def _adjusted(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of the fields that are not sent as the client set them, a default left out not among them."""
+    """Returns the names of fields that are not sent as the client set them, except for defaults that are left out."""
     clamped = ("temperature",) if (body.get("temperature") or 0) > MAX_TEMPERATURE else ()
     metadata = body.get("metadata")
     dropped = ("metadata",) if metadata and (not isinstance(metadata, dict) or metadata.keys() != {"user_id"}) else ()

@@ -1,11 +1,11 @@
-"""Anthropic's answers in OpenAI's shape: content blocks, stop reasons, usage. The stream shares the rules.
+"""Turns Anthropic's whole and streamed answers into OpenAI's shape: content blocks, stop reasons, usage.
 
-What a message says beyond what OpenAI has a name for (`stop_sequence`, `container`, …) stays where it was, at the top
-level. Signed thinking is kept whole in `thinking_blocks`, so that it can come back unmodified (`requests`).
+Fields of a message that OpenAI has no name for (`stop_sequence`, `container`, …) stay at the top level. Signed thinking
+is kept whole in `thinking_blocks`, so that clients can send it back unmodified (`requests`).
 
-Of a stream, the type of an event is in its data: `event:` lines are not needed. Only output and the finish make chunks.
-What says something else (signed thinking once its block is complete, citations, fields that are not known) rides on the
-next of those, so that it is neither lost before the first output nor a chunk that clients do not expect.
+The type of a streamed event is in its data, so `event:` lines are not needed. Only output and the finish make chunks.
+Everything else (signed thinking once its block is complete, citations, unknown fields) is added to the next of these
+chunks: it must not count as the first output, and clients do not expect chunks without output.
 """
 
 import re
@@ -35,13 +35,13 @@ STOP_REASONS = {
     "refusal": "content_filter",
 }
 INPUT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-# Of each kind of delta that is words: the field that has them.
+# The kinds of deltas that hold text, and the field that holds it.
 WORDS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 MESSAGE_FIELDS = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage", "gateway_metadata"})
 
 
 def answer_of(message: Mapping[str, Any]) -> Json:
-    """A whole message as a chat completion. Raises MalformedReply where it has no content."""
+    """Turns a whole message into a chat completion. Raises MalformedReply if it has no content."""
     content = message.get("content")
     if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
         raise MalformedReply("answered without content")
@@ -56,21 +56,21 @@ def answer_of(message: Mapping[str, Any]) -> Json:
 
 
 def finish_reason(reported: Any) -> str | None:
-    """Returns OpenAI's reason, or the upstream's own word if it has none; None while nothing is reported."""
+    """Returns OpenAI's reason, or the upstream's own word if OpenAI has none for it; None while nothing is reported."""
     return STOP_REASONS.get(reported, reported) if isinstance(reported, str) and reported else None
 
 
 def extras(source: Mapping[str, Any], known: Iterable[str]) -> Json:
-    """The fields that are not known here and say something."""
+    """Returns the fields that are neither `known` nor null."""
     return {name: value for name, value in source.items() if name not in known and value is not None}
 
 
 def usage_of(reported: Any) -> Usage | None:
-    """Anthropic's usage, whose buckets are disjoint already: `input_tokens` excludes the cached ones.
+    """Reads Anthropic's usage, whose buckets are disjoint already: `input_tokens` excludes the cached ones.
 
-    None where the prompt or the answer was not counted. Raises ContradictoryUsage.
+    Returns None if the prompt or the answer was not counted. Raises ContradictoryUsage.
 
-    Alibaba's endpoint counts the cached ones in `input_tokens` too, and says them once more as OpenAI does.
+    Alibaba's endpoint includes the cached tokens in `input_tokens`, and also reports them in OpenAI's field.
     """
     if not isinstance(reported, dict) or reported.get("input_tokens") is None or reported.get("output_tokens") is None:
         return None
@@ -90,10 +90,11 @@ def usage_of(reported: Any) -> Usage | None:
 
 
 def _written(reported: Mapping[str, Any]) -> tuple[int | None, int | None, tuple[str, ...]]:
-    """Tokens written to the cache for 5 minutes and for 1 hour, and a flag where these parts exceed their total.
+    """Returns the tokens written to the cache for 5 minutes and for 1 hour, and a flag if they exceed their total.
 
-    Without the breakdown all are of the default, 5 minutes. So is what a total has beyond the parts: they are reported
-    at the start only, the total may have grown since. Of parts beyond their total the dearer ones are left out.
+    Tokens without a breakdown count as written for the default of 5 minutes. That includes those that the total has
+    beyond its parts, since only the total is updated during a stream. If the parts exceed the total, the excess is
+    taken from the dearer ones, for 1 hour.
     """
     total = optional_count(reported.get("cache_creation_input_tokens"))
     parts = reported.get("cache_creation")
@@ -111,8 +112,7 @@ def _written(reported: Mapping[str, Any]) -> tuple[int | None, int | None, tuple
 
 
 def grown_usage(known: Mapping[str, Any], added: Mapping[str, Any]) -> Json:
-    """Adds what an event says of usage: its nulls change nothing, and an input that was counted does not fall back to
-    0."""
+    """Merges an event's usage into the known one. Nulls change nothing, and counted input does not fall back to 0."""
     said = extras(added, ())
     if any(known.get(name) for name in INPUT_COUNTS) and not any(said.get(name) for name in INPUT_COUNTS):
         said = {name: value for name, value in said.items() if name not in INPUT_COUNTS}
@@ -120,7 +120,7 @@ def grown_usage(known: Mapping[str, Any], added: Mapping[str, Any]) -> Json:
 
 
 def _message(content: Iterable[Mapping[str, Any]]) -> Json:
-    """The blocks as one message. Blocks of kinds that OpenAI does not have, and nobody can ask for, are left out."""
+    """Turns the blocks into one message. Blocks of server tools, which clients cannot ask for, are left out."""
     texts: list[str] = []
     thoughts: list[Json] = []
     tool_calls: list[Json] = []
@@ -146,7 +146,7 @@ def _message(content: Iterable[Mapping[str, Any]]) -> Json:
 
 
 def _add(fields: Json, more: Json) -> None:
-    """What several blocks of text say beside it (`citations`): lists join, else the last wins."""
+    # Several text blocks may have the same field, such as `citations`: lists are joined, else the last value wins.
     for name, value in more.items():
         before = fields.get(name)
         fields[name] = [*before, *value] if isinstance(before, list) and isinstance(value, list) else value
@@ -162,7 +162,7 @@ def _tool_call(block: Mapping[str, Any]) -> Json:
 
 
 def arguments_of(block: Mapping[str, Any]) -> str:
-    """A tool call's input as JSON text. Raises MalformedReply where it is nested deeper than can be written."""
+    """Returns a tool call's input as JSON text. Raises MalformedReply if it is nested too deep to be written."""
     given = block.get("input") or {}
     if isinstance(given, str):  # some upstreams send the text itself
         return given
@@ -174,7 +174,7 @@ def arguments_of(block: Mapping[str, Any]) -> str:
 
 @dataclass(slots=True)
 class _Block:
-    """An open content block. `ordinal` counts among the tools; `pieces` are what it said so far."""
+    """Holds an open content block. `ordinal` numbers the tool calls; `pieces` are the pieces of its text so far."""
 
     content: Json
     ordinal: int = 0
@@ -196,16 +196,16 @@ class AnthropicDecoder(StreamDecoder):
 
     def __init__(self) -> None:
         super().__init__()
-        self._blocks: dict[int | None, _Block] = {}  # by the index of the content block, which some upstreams leave out
-        self._newest: _Block | None = None  # while it is open; it gets the pieces whose index no block has
+        self._blocks: dict[int | None, _Block] = {}  # by the content block's index, which some upstreams leave out
+        self._newest: _Block | None = None  # the newest block while it is open; gets pieces with an unknown index
         self._tools = self._thoughts = self._citations = 0
-        self._usage: Json = {}  # all that the upstream has said of it
+        self._usage: Json = {}  # the usage so far, merged from all events
         self._has_counted_all = False
-        self._held: Json = {}  # of the chunk
-        self._held_delta: Json = {}
+        self._held: Json = {}  # fields for the next chunk
+        self._held_delta: Json = {}  # members for the next delta
 
     def read(self, event: Json, data: bytes, said: list[Delta | Note]) -> None:
-        """See `base.StreamDecoder`. Unknown events say nothing."""
+        """See `base.StreamDecoder`. Unknown events are ignored."""
         check_object(event, data)
         kind = event.get("type")
         delta: Delta | None = None
@@ -236,13 +236,13 @@ class AnthropicDecoder(StreamDecoder):
             said.append(delta)
 
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
-        """See `base.StreamDecoder`. What `output_tokens` says at the start is a place-holder."""
+        """See `base.StreamDecoder`. The `output_tokens` at the start of a stream are a placeholder."""
         usage = usage_of(reported)
         prompt = None if usage is None else replace(usage, completion=0, reasoning=None)
         return (usage if self._has_counted_all else None), prompt
 
     def _read_framing(self, event: Json, said: list[Delta | Note]) -> None:
-        """Reads an event of the message itself. The null fields of its usage are unchanged."""
+        """Reads an event about the message itself. Null fields of its usage mean that they are unchanged."""
         usage = event.get("usage")
         match event.get("type"):
             case "message_start":
@@ -273,7 +273,7 @@ class AnthropicDecoder(StreamDecoder):
                 said.append(UsageReport(self._usage))
 
     def _released(self, finish: Finish) -> Iterator[Delta]:
-        """The finish, and before it what waited for output that never came."""
+        """Yields the finish, and before it a delta with members that are still held."""
         held, self._held = self._held, {}
         if self._held_delta:
             yield self._said(Carried, {})
@@ -305,7 +305,7 @@ class AnthropicDecoder(StreamDecoder):
                 return self._argue(block, text_of(delta.get("partial_json")))
             case "thinking_delta":
                 self._held_delta |= extras(delta, ("type", "thinking"))
-                if block is None:  # some upstreams begin no block
+                if block is None:  # some upstreams send no start of a block
                     self._newest = block = self._blocks[number] = _Block({"type": "thinking"})
                 return self._think(block, delta.get("thinking"))
             case "signature_delta" if block is not None:
@@ -316,7 +316,7 @@ class AnthropicDecoder(StreamDecoder):
         return None
 
     def _close(self, block: _Block | None) -> Delta | None:
-        """A thought is complete with its signature; a tool's input that came in no piece is the one at its start."""
+        """Ends a block: keeps a thought with its signature, and sends a tool's input if only the start had it."""
         if block is None:
             return None
         kind = block.content.get("type")
@@ -347,7 +347,6 @@ class AnthropicDecoder(StreamDecoder):
         return self._said(CallPiece, {"tool_calls": [fragment]}, fragment)
 
     def _said(self, kind: type[Kind], said: Json, *rest: Any) -> Kind:
-        """A delta with whatever waited for one."""
         beside, self._held_delta = self._held_delta or None, {}
         return delta_of(kind, 0, said, *rest, beside=beside)
 
@@ -357,12 +356,12 @@ class AnthropicDecoder(StreamDecoder):
         return thought
 
     def _keep(self, name: str, item: Json) -> None:
-        """Entries are numbered by `index`: clients that put a stream together demand it of lists in a delta."""
+        # Items have an `index`, which clients that put a stream together need to merge lists.
         self._held_delta.setdefault(name, []).append(item)
 
 
 class PassingDecoder(AnthropicDecoder):
-    """See `base.StreamDecoder`. Anthropic's own events go on unchanged, but for a ping."""
+    """See `base.StreamDecoder`. Anthropic's own events are passed on unchanged; pings are dropped."""
 
     __slots__ = ()
 
@@ -395,7 +394,7 @@ class PassingDecoder(AnthropicDecoder):
 
 
 def _head_of(block: _Block) -> Json:
-    """The head of a tool call; its arguments follow."""
+    """Returns the first fragment of a tool call, without arguments."""
     content = block.content
     return {
         **extras(content, ("type", "id", "name", "input")),
@@ -411,7 +410,7 @@ def _number(event: Mapping[str, Any]) -> int | None:
 
 
 def _part(event: Mapping[str, Any], name: str, kind: type[Part]) -> Part:
-    """A part of an event without which it says nothing. Raises MalformedReply."""
+    """Returns a required part of an event. Raises MalformedReply if it is missing or of another type."""
     part = event.get(name)
     if not isinstance(part, kind):
         raise MalformedReply(f"sent an event without its {name}")

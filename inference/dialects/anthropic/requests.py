@@ -1,17 +1,18 @@
-"""OpenAI's chat messages in the words of Anthropic's Messages API (docs/providers.md). Pure functions.
+"""Translates OpenAI's chat messages for Anthropic's Messages API (docs/providers.md), with pure functions.
 
-System and developer messages leave the conversation for the top-level `system`. What a client says in blocks goes as it
-came, `cache_control` included; a `cache_control` on a whole message marks its last block. A message's `name`, its
-unsigned reasoning and OpenAI's own extras (`audio`, …) have no place there and stay behind.
+System and developer messages move to the top-level `system`. A client's content blocks are sent unchanged, including
+`cache_control`; a `cache_control` on a whole message marks its last block. A message's `name`, its unsigned reasoning
+and OpenAI's extras (`audio`, …) have no counterpart and are left out.
 
-`reasoning_effort` becomes what the model takes, which the catalogue says (`thinking`):
+`reasoning_effort` is translated by the model's kind of thinking, which the catalogue has as `thinking`:
 
 - `adaptive`: `thinking: {type: adaptive}` and the effort in `output_config`; `none` switches thinking off.
 - `budget`: `thinking: {type: enabled, budget_tokens}` by the table below, at most half of the answer's cap and at least
-  the 1,024 that the API asks for; `none` is no thinking, as without the field.
+  the API's minimum of 1,024; `none` leaves thinking off, as without the field.
 
-Thinking forbids a forced tool, and other sampling than the usual. A forced tool wins over thinking, thinking over
-sampling fields. What is left out is disclosed. The client's own `thinking` and `output_config` win over all of it.
+With thinking the API refuses forced tools and unusual sampling. A forced tool takes precedence over thinking, and
+thinking over sampling fields; what is left out is disclosed. The client's own `thinking` and `output_config` take
+precedence over all of this.
 """
 
 import re
@@ -35,16 +36,16 @@ Block = dict[str, Any]
 Content = str | list[Block]
 
 PDF = "application/pdf"
-# Of messages, by their role, what is translated; what else one says is left out, and disclosed.
-PLAIN_TOLD = frozenset({"role", "content", "cache_control"})
-TOLD: Mapping[str, frozenset[str]] = {
-    "assistant": PLAIN_TOLD | {"refusal", "tool_calls", "function_call"},
-    "tool": PLAIN_TOLD | {"tool_call_id", "name", "is_error"},
-    "function": PLAIN_TOLD | {"name", "is_error"},
+# The fields of messages that are translated, by role. Other fields are left out and disclosed.
+PLAIN_TRANSLATED = frozenset({"role", "content", "cache_control"})
+TRANSLATED_BY_ROLE: Mapping[str, frozenset[str]] = {
+    "assistant": PLAIN_TRANSLATED | {"refusal", "tool_calls", "function_call"},
+    "tool": PLAIN_TRANSLATED | {"tool_call_id", "name", "is_error"},
+    "function": PLAIN_TRANSLATED | {"name", "is_error"},
 }
 THINKING = frozenset({"thinking", "redacted_thinking"})
 LEAST_BUDGET = 1024
-# For each effort, Anthropic's word and a number of tokens.
+# For each effort, Anthropic's word and a budget in tokens.
 EFFORTS: Mapping[str, tuple[str, int]] = {
     "minimal": ("low", 1024),
     "low": ("low", 2048),
@@ -52,18 +53,18 @@ EFFORTS: Mapping[str, tuple[str, int]] = {
     "high": ("high", 16384),
     "xhigh": ("xhigh", 32768),
 }
-LEAST_TOP_P = 0.95  # of a model that thinks
+LEAST_TOP_P = 0.95  # that the API allows with thinking
 FORCED = ("any", "tool")
 RESULT_FIELDS = ("cache_control", "is_error")
 CALL_FIELDS = ("cache_control", "caller")
-# What the API takes as the id of a tool call. Other providers' ids, replayed from a history, may hold more.
+# Characters that the API refuses in a tool call's id. Other providers' ids, replayed from a history, may hold them.
 _FOREIGN_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _DATA_URL = re.compile(r"data:(?P<media_type>[\w.+-]+/[\w.+-]+)(?:;[^,;]*)*;base64,(?P<data>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A chat in two parts: the blocks of `system`, and the `messages` of user and assistant."""
+    """Holds a translated chat: the blocks of `system`, and the `messages` of user and assistant."""
 
     system: list[Block]
     messages: list[Block]
@@ -78,7 +79,8 @@ class _Turn:
 
 
 def conversation(messages: Sequence[Mapping[str, Any]]) -> Conversation:
-    """The chat, its roles translated. Raises InvalidRequest for what cannot be, its path in `param`."""
+    """Translates the messages of a chat. Raises InvalidRequest, with the path in `param`, for one that it cannot."""
+    # 1. Translate each message by its role.
     system: list[Block] = []
     untold = Untold()
     turns: list[_Turn] = []
@@ -103,17 +105,19 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> Conversation:
                 if (content := _user(message, path)) == []:
                     raise InvalidRequest.of_field(f"{path}.content", "must not be empty: this model refuses it.")
                 turns.append(_Turn("user", content))
-    # An assistant that said nothing is left out: the API refuses it, and it means nothing.
+    # 2. Join the turns, without empty ones of the assistant, which the API refuses.
     spoken = (turn for turn in _merged(turns) if turn.content or turn.role != "assistant")
     chat = [{"role": turn.role, "content": turn.content} for turn in spoken]
     if not chat:
-        raise InvalidRequest.of_field("messages", "must have one of the user's: this model takes no system alone.")
+        raise InvalidRequest.of_field(
+            "messages", "must contain a message of the user: this model does not take system messages alone."
+        )
     return Conversation(system, chat, untold)
 
 
 def _note(message: Mapping[str, Any], untold: Untold) -> None:
-    """Takes in what the message says that has no place there."""
-    told = TOLD.get(message["role"], PLAIN_TOLD)
+    """Adds the message's fields that are not translated to `untold`."""
+    told = TRANSLATED_BY_ROLE.get(message["role"], PLAIN_TRANSLATED)
     if message["role"] == "assistant" and any(map(_is_signed, dicts(message.get("thinking_blocks")))):
         told = told | {"thinking_blocks", *REASONING_FIELDS}
     untold.beyond(message, told)
@@ -124,14 +128,16 @@ def _note(message: Mapping[str, Any], untold: Untold) -> None:
 
 
 def text_blocks(content: Content) -> list[Block]:
-    """Content as blocks. Texts of nothing but white space are left out: the API refuses them, and they say nothing."""
+    """Returns content as blocks, without blank texts, which the API refuses."""
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     return [block for block in blocks if block.get("type") != "text" or text_of(block.get("text")).strip()]
 
 
 def _merged(turns: Iterable[_Turn]) -> Iterable[_Turn]:
-    """The user's turns that hold tool results become one, its results first: the API wants them all right after the
-    calls. Other turns stay apart."""
+    """Joins neighbouring turns with tool results into one, results first: the API wants them right after the calls.
+
+    Other turns stay separate.
+    """
     for role, group in groupby(turns, key=lambda turn: turn.role):
         neighbours = list(group)
         if any(turn.is_result for turn in neighbours):
@@ -149,7 +155,7 @@ def _user(message: Mapping[str, Any], path: str) -> Content:
 
 
 def _assistant(message: Mapping[str, Any], path: str, function_call_id: str | None) -> Content:
-    """Thinking first, then what was said, then the calls. A plain text stays one."""
+    """Returns an assistant's content: thinking first, then text, then the calls. A text alone stays a string."""
     calls = [_tool_use(call, f"{path}.tool_calls[{n}]") for n, call in enumerate(message.get("tool_calls") or [])]
     if message.get("function_call"):
         calls.append(_function_use(message["function_call"], function_call_id, f"{path}.function_call"))
@@ -159,12 +165,12 @@ def _assistant(message: Mapping[str, Any], path: str, function_call_id: str | No
         return content if content.strip() else ""
     blocks = text_blocks(content)
     if any(block.get("type") in THINKING for block in blocks):
-        thinking = []  # the client kept the blocks where Anthropic had put them
+        thinking = []  # the client sends the blocks within the content, as Anthropic did
     return [*thinking, *blocks, *calls]
 
 
 def _thinking(message: Mapping[str, Any], path: str) -> list[Block]:
-    """The signed thinking that an answer of ours carried, as it was; `index` is the only thing that was added to it."""
+    """Returns the signed thinking of an earlier answer as Anthropic sent it, without the `index` that we added."""
     blocks = message.get("thinking_blocks") or []
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         rule = "must be an array of thinking blocks, as they were received."
@@ -177,7 +183,7 @@ def _is_signed(block: Mapping[str, Any]) -> bool:
 
 
 def require_function(tool: Mapping[str, Any], path: str) -> None:
-    """Raises InvalidRequest for a tool, a call or a choice of a kind that the API has no form for."""
+    """Raises InvalidRequest for a tool, a call or a tool choice whose type is not `function`."""
     if tool["type"] != "function":
         raise InvalidRequest.of_field(f"{path}.type", "must be 'function': this model takes no other tools.")
 
@@ -189,7 +195,7 @@ def _tool_use(call: Mapping[str, Any], path: str) -> Block:
 
 
 def _function_use(call: Any, function_call_id: str | None, path: str) -> Block:
-    """The call of a function from the days before tools, which had no id."""
+    """Translates a call in OpenAI's older form (`function_call`), which has no id."""
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         raise InvalidRequest.of_field(path, "must be an object with a name and arguments.")
     return _use(function_call_id or "", call, f"{path}.arguments")
@@ -201,7 +207,7 @@ def _use(call_id: str, function: Mapping[str, Any], path: str) -> Block:
 
 
 def _arguments(text: Any, path: str) -> orjson.Fragment:
-    """The object in a string of arguments, its text unchanged. Empty ones are those of a tool that takes none."""
+    """Returns the JSON object in a call's arguments, with its text unchanged. Empty arguments become `{}`."""
     if isinstance(text, str) and not text.strip():
         return orjson.Fragment(b"{}")
     try:
@@ -220,7 +226,6 @@ def _result(call_id: str, message: Mapping[str, Any], path: str) -> Block:
 
 
 def _blocks(content: Any, path: str) -> list[Block]:
-    """A message's content as blocks, those of OpenAI's own kinds translated."""
     if not isinstance(content, list):
         return text_blocks(content or "")
     return text_blocks([_block(block, f"{path}.content[{position}]") for position, block in enumerate(content)])
@@ -245,7 +250,7 @@ def _block(block: Block, path: str) -> Block:
 
 
 def _image(image: Any, path: str) -> Block:
-    """An image's source: its bytes where the URL holds them, else the URL. `detail` has no counterpart."""
+    """Returns an image's source: its bytes if they are in the URL, else the URL. `detail` has no counterpart."""
     url = image.get("url") if isinstance(image, dict) else image
     path = f"{path}.url" if isinstance(image, dict) else path
     if not isinstance(url, str):
@@ -259,7 +264,7 @@ def _image(image: Any, path: str) -> Block:
 
 
 def _document(file: Any, path: str) -> Block:
-    """A file's source, and its name as the title: a PDF as it is, a text as text."""
+    """Returns a file's source, and its name as the title. The file must be a PDF or a text."""
     data = file.get("file_data") if isinstance(file, dict) else None
     held = _DATA_URL.fullmatch(data) if isinstance(data, str) else None
     if held is None:
@@ -280,7 +285,7 @@ def _document(file: Any, path: str) -> Block:
 
 
 def _marked(blocks: list[Block], message: Mapping[str, Any]) -> list[Block]:
-    """Blocks of a message that asked as a whole to be cached up to its end."""
+    """Moves the `cache_control` of a whole message to its last block."""
     mark = message.get("cache_control")
     if mark is None or not blocks or "cache_control" in blocks[-1]:
         return blocks
@@ -297,7 +302,7 @@ def _id(call_id: str) -> str:
 
 @dataclass(slots=True)
 class Output:
-    """Fields to send, the names of the client's fields that are not sent, and of those that are disclosed."""
+    """Holds the fields to send, and the names of the client's fields that are left out and that are disclosed."""
 
     fields: Block = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
@@ -305,7 +310,7 @@ class Output:
 
 
 def check_output(body: Mapping[str, Any]) -> None:
-    """Raises InvalidRequest for an effort or a form of answer that has no counterpart."""
+    """Raises InvalidRequest for a `reasoning_effort` or a `response_format` that has no counterpart."""
     effort = body.get("reasoning_effort", "none")
     if effort != "none" and (not isinstance(effort, str) or effort not in EFFORTS):
         names = ", ".join(["none", *EFFORTS])
@@ -314,8 +319,9 @@ def check_output(body: Mapping[str, Any]) -> None:
 
 
 def output_of(body: Mapping[str, Any], kind: str, request: Block) -> Output:
-    """The thinking and the form that a request asks for, once checked. `request` is what has been translated so far:
-    its `max_tokens`, `messages` and `tool_choice` set the bounds.
+    """Translates the thinking and the response format that a request asks for, after `check_output`.
+
+    `request` is the translated request so far: its `max_tokens`, `messages` and `tool_choice` limit the thinking.
     """
     config: Block = {}
     output = _thinking_of(body, kind, request, config)
@@ -350,7 +356,7 @@ def _thinking_of(body: Mapping[str, Any], kind: str, request: Block, config: Blo
 
 
 def _with(thinking: Block, body: Mapping[str, Any]) -> Output:
-    """This thinking, without the sampling that it forbids."""
+    """Returns the thinking, and leaves out sampling fields that the API refuses with it."""
     if thinking["type"] == "disabled":
         return Output({"thinking": thinking})
     unusual = {
@@ -363,8 +369,10 @@ def _with(thinking: Block, body: Mapping[str, Any]) -> Output:
 
 
 def _continues_without_thinking(messages: Sequence[Block]) -> bool:
-    """Whether the model is to go on with a turn that did not begin with thinking, which the API refuses with a budget:
-    its own last words, or tool results behind a turn whose thinking was not sent back."""
+    """Tells whether the model is to continue a turn that did not begin with thinking, which the API refuses to budget.
+
+    That is a message of its own at the end, or tool results after a turn whose thinking was not sent back.
+    """
     if messages and messages[-1]["role"] == "assistant":
         return True
     if len(messages) < 2 or not _begins_with(messages[-1], {"tool_result"}):

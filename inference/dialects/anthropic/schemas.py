@@ -1,7 +1,7 @@
-"""JSON Schemas as Anthropic takes them for structured output and strict tools: it supports a part of the standard.
+"""Simplifies JSON Schemas to the part of the standard that Anthropic supports in structured output and strict tools.
 
-A keyword that the API refuses is moved into the description beside it, which the model reads, and is disclosed. This is
-what Anthropic's own SDKs do.
+A keyword that the API refuses is moved into the description next to it, which the model reads, and is disclosed. This
+is what Anthropic's own SDKs do.
 """
 
 import re
@@ -17,12 +17,12 @@ from ..base import Untold, encoded
 
 Schema = dict[str, Any]
 
-TAKEN = frozenset({"type", "description", "title", "default", "required"})
+SUPPORTED = frozenset({"type", "description", "title", "default", "required"})
 DEFINITIONS = ("$defs", "definitions")
-SAYS_NOTHING = frozenset({"$schema", "$id", "$comment"})  # of the values: these are left out
+ANNOTATIONS = frozenset({"$schema", "$id", "$comment"})  # left out, since they do not restrict values
 FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"})
 _HARD_PATTERN = re.compile(r"\\[1-9bB]|\(\?(?!:)")  # backreferences, word boundaries, lookaround
-TAKEN_IF: Mapping[str, Callable[[Any], bool]] = {
+SUPPORTED_IF: Mapping[str, Callable[[Any], bool]] = {
     "additionalProperties": lambda value: value is False,
     "const": lambda value: not isinstance(value, dict | list),
     "enum": lambda value: isinstance(value, list) and not any(isinstance(each, dict | list) for each in value),
@@ -33,13 +33,13 @@ TAKEN_IF: Mapping[str, Callable[[Any], bool]] = {
 
 
 def wants_json(body: Mapping[str, Any]) -> bool:
-    """True where an answer in JSON is asked for without its schema: an instruction says so."""
+    """Tells whether an answer in JSON without a schema is asked for, which takes an instruction to the model."""
     form = body.get("response_format")
     return isinstance(form, dict) and form.get("type") == "json_object"
 
 
 def schema_of(response_format: Any) -> Schema | None:
-    """The client's schema of an answer in JSON; None where any text will do. Raises InvalidRequest."""
+    """Returns the client's schema for an answer in JSON; None if there is none. Raises InvalidRequest."""
     if response_format is None:
         return None
     kind = response_format.get("type") if isinstance(response_format, dict) else None
@@ -58,9 +58,9 @@ def schema_of(response_format: Any) -> Schema | None:
 
 
 def simplified(schema: Mapping[str, Any], untold: Untold) -> Schema:
-    """Returns the schema without keywords that the API refuses, whose names `untold` takes in.
+    """Returns the schema without the keywords that the API refuses, and adds their names to `untold`.
 
-    Raises InvalidRequest for one that is nested deeper than a request can be.
+    Raises InvalidRequest for a schema that is nested too deep to be sent.
     """
     encoded(schema)
     simpler: Schema = _simplified(schema, untold)
@@ -80,13 +80,13 @@ def _simplified(schema: Any, untold: Untold) -> Any:
             untold[name] = None
         elif (parts := _within(name, value, untold)) is not None:
             kept[name] = parts
-        elif _is_taken(name, value):
+        elif _is_supported(name, value):
             kept[name] = value
-        elif name not in SAYS_NOTHING:
+        elif name not in ANNOTATIONS:
             untold[name] = None
             hints[name] = value
     if _is_of_objects(schema):
-        kept["additionalProperties"] = False  # the API refuses objects that are open
+        kept["additionalProperties"] = False  # the API requires it
     if hints:
         told = "{" + ", ".join(f"{name}: {_text(value)}" for name, value in hints.items()) + "}"
         description = kept.get("description")
@@ -95,20 +95,20 @@ def _simplified(schema: Any, untold: Untold) -> Any:
 
 
 def _reference(schema: Mapping[str, Any], untold: Untold) -> Schema:
-    """A reference, beside which the API takes definitions alone."""
+    """Simplifies a reference, next to which the API allows only definitions."""
     kept: Schema = {}
     for name, value in schema.items():
         if name == "$ref":
             kept[name] = value
         elif name in DEFINITIONS:
             kept[name] = _within(name, value, untold)
-        elif name not in SAYS_NOTHING:
+        elif name not in ANNOTATIONS:
             untold[name] = None
     return kept
 
 
 def _within(name: str, value: Any, untold: Untold) -> Any:
-    """The schemas that a keyword holds, simplified; None for a keyword that holds none."""
+    """Returns the schemas within a keyword, simplified; None for a keyword that holds no schemas."""
     if isinstance(value, dict):
         if name == "properties" or name in DEFINITIONS:
             return {key: _simplified(each, untold) for key, each in in_turns(value.items())}
@@ -119,8 +119,8 @@ def _within(name: str, value: Any, untold: Untold) -> Any:
     return None
 
 
-def _is_taken(name: str, value: Any) -> bool:
-    return name in TAKEN or (name in TAKEN_IF and TAKEN_IF[name](value))
+def _is_supported(name: str, value: Any) -> bool:
+    return name in SUPPORTED or (name in SUPPORTED_IF and SUPPORTED_IF[name](value))
 
 
 def _is_of_objects(schema: Mapping[str, Any]) -> bool:

@@ -1,7 +1,7 @@
-"""`POST /v1/messages`: Anthropic's Messages API, as Claude Code and Anthropic's SDKs speak it.
+"""Implements `POST /v1/messages`: Anthropic's Messages API, as Claude Code and Anthropic's SDKs use it.
 
-Over an upstream that speaks it a request passes as it came (`passing`), over others it is a chat (`requests`,
-`answers`). Fields that would change price or place, or execute something, are refused on all.
+A request is passed on to an upstream that speaks this API (`passing`), and becomes a chat for others (`requests`,
+`answers`). Fields that would change price or place, or execute something, are always refused.
 """
 
 import re
@@ -66,15 +66,16 @@ from .requests import chat_of
 
 Json = dict[str, Any]
 
-ROLES = ("user", "assistant", "system")  # a system message in mid-conversation is a beta of the API
+ROLES = ("user", "assistant", "system")  # system messages within a conversation are a beta of the API
 MOST_MESSAGES = 100_000
 MOST_TOOLS = 10_000
 OWNED = frozenset({"model", "stream", "max_tokens", "usage"})
-# What the fields of a chat are called here.
+# The names that fields of a chat have in this API.
 CHAT_NAMES = {"stop": "stop_sequences", "response_format": "output_config.format", "parallel_tool_calls": "tool_choice"}
 # Tools that the client runs itself. All others are run by the provider, at prices of their own.
 OF_THE_CLIENT = re.compile(r"custom|(?:bash|text_editor|memory)_\d{8}")
-# Betas that change the wire alone. Others change prices (a longer context, a faster answer), keep or execute something.
+# Betas that change only the wire format. Others change prices (a longer context, a faster answer), or store or execute
+# something.
 ALLOWED_BETA = re.compile(
     r"(?:adaptive-thinking|claude-code|context-management|effort|extended-cache-ttl|fine-grained-tool-streaming"
     r"|interleaved-thinking|mid-conversation-system|output-128k|prompt-caching|redact-thinking|structured-outputs"
@@ -83,7 +84,7 @@ ALLOWED_BETA = re.compile(
 BETA = re.compile(r"[A-Za-z0-9._-]{1,64}")
 VERSION = re.compile(r"\d{4}-\d\d-\d\d")
 OVERFLOW = re.compile(r"prompt is too long|input length and `max_tokens` exceed context limit", re.IGNORECASE)
-# As OpenAI and vLLM say that the room for the answer is what does not fit: the limit, the prompt, the answer.
+# The messages of OpenAI and vLLM for a prompt that leaves too little room for the answer: limit, prompt, answer.
 NO_ROOM = re.compile(
     r"maximum context length is (?P<limit>\d+) tokens.*?(?:"
     r"\((?P<input>\d+) in the messages,[^)]*?(?P<output>\d+) in the completion\)"
@@ -94,7 +95,7 @@ NUMBER = re.compile(r"\d{3,}")
 
 
 class ItemsField(CheckedField):
-    """An array, each item of which a function checks."""
+    """Checks an array, and each of its items with a function."""
 
     def __init__(self, check: Callable[[Any], Any], *, most: int, least: int = 0, **options: Any) -> None:
         super().__init__(partial(_items, check, most, least), **options)
@@ -136,7 +137,7 @@ def _tool(value: Any) -> Json:
 
 
 def _tool_choice(data: Any) -> Json:
-    """`{type: auto | any | none}`, or `{type: tool, name}`."""
+    """Checks a tool choice: `{type: auto | any | none}`, or `{type: tool, name}`."""
     choice: Json = require(data, dict, "", "an object")
     optional(choice, "disable_parallel_tool_use", bool, "of the type bool")
     if choice.get("type") not in ("auto", "any", "tool", "none"):
@@ -147,7 +148,6 @@ def _tool_choice(data: Any) -> Json:
 
 
 def _system(data: Any) -> Any:
-    """A string, or an array of blocks of text."""
     if isinstance(data, str):
         return data
     return each(require(data, list, "", "a string or an array of text blocks"), _text_block)
@@ -160,7 +160,7 @@ def _text_block(block: Any) -> Any:
 
 
 def _context_management(data: Any) -> Json:
-    """The parts of the prompt that the provider forgets. To summarise them is another request, at its own price."""
+    """Checks which parts of the prompt the provider is to drop. To summarise them would be billed as a request."""
     management: Json = require(data, dict, "", "an object")
     edits = management.get("edits")
     for position, edit in enumerate(edits if isinstance(edits, list) else ()):
@@ -176,7 +176,7 @@ def _text(value: Any) -> Any:
 
 
 class CountTokensRequest(serializers.Serializer[Any]):
-    """The fields of `POST /v1/messages/count_tokens`."""
+    """Names the fields of `POST /v1/messages/count_tokens`."""
 
     model = ModelField()
     messages = ItemsField(_message, least=1, most=MOST_MESSAGES)
@@ -190,7 +190,7 @@ class CountTokensRequest(serializers.Serializer[Any]):
 
 
 class MessagesRequest(CountTokensRequest):
-    """The fields of `POST /v1/messages`."""
+    """Names the fields of `POST /v1/messages`."""
 
     max_tokens = WholeNumberField(minimum=1)
     stream = FlagField(required=False)
@@ -206,7 +206,7 @@ CHECKS_OF_COUNT = Checks(CountTokensRequest(), "model", "messages")
 
 
 class MessagesForm(WireForm):
-    """Messages, as chats over upstreams that speak another language."""
+    """Implements the wire form of Messages for upstreams that do not speak it, by chats."""
 
     path, endpoint, id_prefix = "messages", Endpoint.MESSAGES, MESSAGE_PREFIX
     count_path, counts_upstream = "messages/count_tokens", True
@@ -241,7 +241,7 @@ class MessagesForm(WireForm):
         return PASSED if DIALECTS[route.upstream.dialect].own_shape == Shape.MESSAGES else TRANSLATED
 
     def upstream_call(self, call: Call, route: Route) -> Call:
-        """The call as a chat. Agents ask every model to think: one that cannot be told how hard is not told."""
+        """Turns the call into a chat. Agents ask every model to think, so an effort that a model lacks is dropped."""
         body, untold = chat_of(call.body, takes_none=route.thinking == Thinking.EFFORT)
         body["messages"], untold_there = for_route(body["messages"], route, "signature")
         adjusted = (*call.adjusted, *untold, *untold_there)
@@ -257,7 +257,7 @@ class MessagesForm(WireForm):
         return authenticate(token_of(environ), environ)
 
     def refusal(self, error: ApiError, environ: Mapping[str, Any]) -> PlainResponse:
-        """The refusal; a prompt that is too long is one in words by which agents know to shorten it."""
+        """See WireForm. The message for a prompt that is too long is one that agents recognise, to shorten it."""
         if error.code == CONTEXT_OVERFLOW:
             error.message = overflow(error.message)
         return super().refusal(error, environ)
@@ -270,7 +270,7 @@ class MessagesForm(WireForm):
 
 
 class PassedForm(MessagesForm):
-    """Messages over upstreams that speak them too."""
+    """Implements the wire form of Messages for upstreams that speak it too."""
 
     shape = Shape.MESSAGES
 
@@ -303,7 +303,7 @@ TRANSLATED, PASSED = MessagesForm(), PassedForm()
 
 
 def _headers(environ: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The headers for an upstream that speaks the API, and the betas that are kept back, as they are disclosed."""
+    """Returns the headers for an upstream that speaks this API, and the names of the betas that are not sent."""
     headers, stripped = {}, []
     version = environ.get("HTTP_ANTHROPIC_VERSION", "")
     if VERSION.fullmatch(version):
@@ -317,7 +317,10 @@ def _headers(environ: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...
 
 
 def overflow(words: str) -> str:
-    """The words that agents parse first: an upstream's own, else put before them."""
+    """Returns a message that begins with the words by which agents recognise a prompt that is too long.
+
+    The words and token counts come from the upstream's message if it has them.
+    """
     if said := OVERFLOW.search(words):
         return f"{words[said.start() :].rstrip('.')} ({words[: said.start()].rstrip(': ')})" if said.start() else words
     if room := NO_ROOM.search(words):

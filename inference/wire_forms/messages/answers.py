@@ -1,4 +1,4 @@
-"""A chat's answer as a message of the Messages API, whole or event by event."""
+"""Turns a chat's answer into a message of the Messages API, whole or event by event."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -29,12 +29,12 @@ OF_THE_BILL = ("cost", "remaining_balance", "currency")
 
 
 def event(payload: Json) -> bytes:
-    """One event of a stream, named by its type."""
+    """Writes one event of a stream, named by its type."""
     return framed(payload, payload["type"].encode())
 
 
 def usage_of(report: Report) -> Json:
-    """The API's usage, whose `input_tokens` are the uncached ones alone, and what the request cost beside it."""
+    """Returns the API's usage with the cost of the request. `input_tokens` counts only the uncached ones."""
     usage, metadata = report["usage"], report["gateway_metadata"]
     read, written = metadata.get("cache_read_tokens"), metadata.get("cache_creation_tokens")
     reasoning = usage.get("completion_tokens_details", {}).get("reasoning_tokens")
@@ -50,7 +50,7 @@ def usage_of(report: Report) -> Json:
 
 
 def message_of(answer: Mapping[str, Any], report: Report) -> Json:
-    """The message of a whole `chat.completion`."""
+    """Turns a whole `chat.completion` into a message."""
     choice = answer["choices"][0]
     stop_reason, stop_sequence = _stop(choice, refused=bool(choice["message"].get("refusal")))
     return {
@@ -66,8 +66,10 @@ def message_of(answer: Mapping[str, Any], report: Report) -> Json:
 
 
 def _blocks(message: Mapping[str, Any], model: str) -> Iterable[Json]:
-    """What it thought, said and called, in this order. What the provider signed goes with the first call, else with
-    thinking."""
+    """Yields a message's blocks: thinking, text, then calls.
+
+    The envelope of what the provider signed goes with the first call, or with the thinking if there is no call.
+    """
     calls = message.get("tool_calls") or ()
     signatures = Signatures(model)
     signatures.take(message)
@@ -94,7 +96,7 @@ def _thinking(text: str, signature: str = "") -> Json:
 
 
 def _cited(message: Mapping[str, Any]) -> Iterator[Json]:
-    """The pages that it cites. Nothing encrypted goes with them, by which `passing.signed` knows them again."""
+    """Yields citations of web pages. `passing.signed` recognises them by their empty `encrypted_index`."""
     for each in dicts(message.get("annotations")):
         page = object_of(each.get("url_citation"))
         if isinstance(page.get("url"), str):
@@ -106,8 +108,10 @@ def _cited(message: Mapping[str, Any]) -> Iterator[Json]:
 
 
 def input_of(arguments: Any) -> Json:
-    """The object that a model wrote as arguments. What is none, cut or nested deeper than can be written is shown to
-    the tool as it is, for the model to mend."""
+    """Parses the object that a model wrote as a call's arguments.
+
+    Missing, truncated or too deeply nested arguments become `invalid_arguments`, so that the model can correct them.
+    """
     try:
         parsed = odd_json.loads(((arguments or "").strip() or "{}").encode())
         require_writable(parsed)
@@ -124,7 +128,7 @@ def _thought(message: Mapping[str, Any]) -> str:
 
 
 def _stop(choice: Mapping[str, Any], *, refused: bool) -> tuple[str, str | None]:
-    """The stop reason, and the sequence that stopped it where the upstream tells it, as vLLM and SGLang do."""
+    """Returns the stop reason, and the sequence that stopped the answer if the upstream reports it (vLLM, SGLang)."""
     finish, matched = choice["finish_reason"] or "stop", choice.get("stop_reason") or choice.get("matched_stop")
     if finish == "stop" and isinstance(matched, str) and matched:
         return "stop_sequence", matched
@@ -132,22 +136,22 @@ def _stop(choice: Mapping[str, Any], *, refused: bool) -> tuple[str, str | None]
 
 
 class MessageFraming:
-    """See `base.Framing`. One block is open at a time; a tool's call that overtakes another waits for the end.
+    """See `base.Framing`. One block is open at a time, so a call that begins before another is complete is held.
 
-    A call that begins waits for more of it, or for what follows: its signature may come behind it.
+    The start of a call is delayed until more of the answer arrives, since its signature may follow it.
     """
 
     def __init__(self, normaliser: ChatNormaliser, call: Call) -> None:
         self._call = call
         self._has_begun = False
         self._index = -1  # of the newest block
-        self._block = ""  # the type of the open one
-        self._calls = 0  # of tools, so far
-        self._has_called = False  # in a block, whose id has what thinking may have lost
+        self._block = ""  # the type of the open block, or empty
+        self._calls = 0  # the number of tool calls so far
+        self._has_called = False  # True once a block of a call, whose id holds the envelope, has been sent
         self._open_call = -1  # the ordinal of the call whose block is open
-        self._arguments: list[str] = []  # of the open call
-        self._begun: tuple[int, Json] | None = None  # a call whose block is next
-        self._held: dict[int, Json] = {}  # calls that wait, by their ordinals
+        self._arguments: list[str] = []  # the pieces of the open call
+        self._begun: tuple[int, Json] | None = None  # the call whose block is to be opened next
+        self._held: dict[int, Json] = {}  # calls to be sent at the end, by their ordinals
         self._signatures = Signatures(normaliser.closing([])["model"])
         self._has_refused = False
         self._stopped: tuple[str, str | None] = ("end_turn", None)
@@ -194,7 +198,7 @@ class MessageFraming:
         return [failed(error, report)]
 
     def _begin(self, chunk: Json, frames: list[bytes]) -> None:
-        """Clients reckon with the prompt's tokens from here on: they are estimated until the upstream has counted."""
+        """Starts the message. Clients need the prompt's tokens now, before the upstream counts them: an estimate."""
         self._has_begun = True
         message = {
             **{"id": chunk["id"], "type": "message", "role": "assistant", "model": chunk["model"], "content": []},
@@ -266,7 +270,7 @@ class MessageFraming:
 
     def _argue(self, piece: str, frames: list[bytes]) -> None:
         if not self._arguments:
-            piece = piece.lstrip()  # clients read what has come so far as JSON, and fail where that is blank
+            piece = piece.lstrip()  # clients parse the arguments so far as JSON, and fail if these are blank
         if piece:
             self._arguments.append(piece)
             self._send({"type": "input_json_delta", "partial_json": piece}, frames)
@@ -278,17 +282,17 @@ class MessageFraming:
 
 
 def billed(report: Report) -> Json:
-    """What a settled answer says of its bill and its footprint."""
+    """Returns the members of a settled answer with its usage, cost and footprint."""
     return {"usage": usage_of(report), "gateway_metadata": report["gateway_metadata"]}
 
 
 def failed(error: ApiError, report: Report | None) -> bytes:
-    """The event of an error in an open stream, with what was billed beside it."""
+    """Writes the event for an error in an open stream, with the bill if it was settled."""
     return event({**message_envelope(error), **({} if report is None else billed(report))})
 
 
 def _is_whole(arguments: str) -> bool:
-    """Whether a call's arguments are complete, so that the next call may begin."""
+    """Tells whether a call's arguments are complete, so that the next call may begin."""
     try:
         orjson.loads(arguments)
     except orjson.JSONDecodeError:

@@ -1,6 +1,6 @@
-"""Messages over an upstream that speaks the Messages API itself: its events and answers as they come.
+"""Passes on the events and answers of an upstream that speaks the Messages API itself.
 
-The event that says why it stopped carries the bill.
+The event with the stop reason carries the bill.
 """
 
 import re
@@ -31,7 +31,7 @@ from .answers import billed, event, failed, input_of
 Json = dict[str, Any]
 
 NO_NUMBER = object()
-# The blocks that a piece may begin, and the pieces of each kind of block.
+# Blocks that can be begun from one of their pieces, and the kinds of pieces that each kind of block has.
 EMPTY: tuple[Json, ...] = (
     {"type": "text", "text": ""},
     {"type": "thinking", "thinking": "", "signature": ""},
@@ -44,8 +44,10 @@ KIND = re.compile(r"[a-z_]{1,64}")
 
 
 def has_unsigned(body: Mapping[str, Any]) -> bool:
-    """Whether thinking, citations or calls of another provider's model are sent back, which have no signature, or one
-    of ours: the API would refuse them."""
+    """Tells whether the client sends back thinking, citations or calls of another provider's model.
+
+    These have no signature, or an envelope of ours in its place, and the API would refuse them.
+    """
     return any(
         _is_unsigned(block) or _cites_unsigned(block) or _with_own_id(block) is not block
         for block in _blocks_of_assistants(body)
@@ -53,7 +55,10 @@ def has_unsigned(body: Mapping[str, Any]) -> bool:
 
 
 def signed(body: Json) -> Json:
-    """The body without these, with the calls under their own ids, and without messages that would have nothing else."""
+    """Returns the body without unsigned thinking and citations, and without messages that would become empty.
+
+    Calls get back the ids that their provider gave them.
+    """
     messages = []
     for message in body["messages"]:
         content = message["content"]
@@ -82,7 +87,7 @@ def _is_unsigned(block: Mapping[str, Any]) -> bool:
 
 
 def _with_own_id(block: Json) -> Json:
-    """A block in which the id of a call, or of the call that a result is of, is the one that its provider gave it."""
+    """Returns the block of a call or a result with the call's id as its provider gave it; other blocks unchanged."""
     name = {"tool_use": "id", "tool_result": "tool_use_id"}.get(block["type"])
     if name is None or not isinstance(block.get(name), str):
         return block
@@ -102,27 +107,26 @@ class PassedMessage(PassedStream):
     def __init__(self, *, id: str, model: str) -> None:
         super().__init__({"id": id, "model": model})
         self.last = {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}}
-        self._usage: Json = {}  # all that the upstream has said of it
+        self._usage: Json = {}  # the usage so far, merged from all events
         self._begun: Json | None = None  # the newest block
-        self._has_started = self._is_open = False  # the message, and the newest block
-        self._calls_tool = self._lacks_input = False  # in the newest block, which has not been closed
-        # Blocks are numbered from 0 in the order of their starts: some upstreams number all of them 0, or none.
-        self._numbers: dict[str, int] = {}  # of the newest block under each of the upstream's numbers
-        self._newest = -1
-        self._number: object = None  # the upstream's, of the newest block
-        self._ids: set[str] = set()  # of the tools' calls
-        self._renumbers = False
-        self._same_number: object = NO_NUMBER  # of a piece that needs no other
-        self._added: Finish | None = None  # the end, where the upstream did not say why
-        self._call: Call | None = None  # whose prompt is estimated where the upstream has not counted
+        self._has_started = self._is_open = False  # the message has started; the newest block is open
+        self._calls_tool = self._lacks_input = False  # the open block is a call; no input has come yet
+        # We number blocks from 0 in the order of their starts: some upstreams number all of them 0, or none.
+        self._numbers: dict[str, int] = {}  # our number of the newest block, by the upstream's number
+        self._newest = -1  # our number of the newest block
+        self._number: object = None  # the upstream's number of the newest block
+        self._ids: set[str] = set()  # the ids of the tool calls so far
+        self._renumbers = False  # True if one of the upstream's numbers differs from ours
+        self._same_number: object = NO_NUMBER  # pieces with this number need no renumbering
+        self._added: Finish | None = None  # an end of our own, if the upstream sent no stop reason
+        self._call: Call | None = None  # its prompt is estimated if the upstream does not count at the start
 
     def framing(self, call: Call) -> Framing:
-        """The same, of this call."""
         self._call = call
         return self
 
     def change(self, delta: Delta, sent: list[Delta]) -> bool:
-        """See PassedStream. Some upstreams leave out starts and stops, which clients wait for."""
+        """See PassedStream. Adds the starts and stops that some upstreams leave out, since clients wait for them."""
         event = delta.chunk
         kind = event["type"]
         if kind == "content_block_delta":
@@ -174,7 +178,7 @@ class PassedMessage(PassedStream):
         return self._calls_tool
 
     def finish_open(self, sent: list[Delta], *, is_counted: bool) -> None:
-        """See Normaliser. A message that ended in order and was counted may lack a reason."""
+        """See Normaliser. Adds a stop reason, if the message ended properly and was counted but has none."""
         if is_counted and not self.is_complete and self._begun is not None:
             self._require_stop(sent)
             reason = "tool_use" if self._begun.get("type") == "tool_use" else "end_turn"
@@ -183,7 +187,7 @@ class PassedMessage(PassedStream):
             self._is_finished = self.has_output = True
 
     def finishes(self) -> Iterable[Delta]:
-        """See Normaliser. The upstream's own has gone to the framing already."""
+        """See Normaliser. The upstream's finish has been sent to the framing already, so only ours is returned."""
         return () if self._added is None else (self._added,)
 
     def finished(self, report: Report) -> list[bytes]:
@@ -207,8 +211,10 @@ class PassedMessage(PassedStream):
             self._send({"type": "message_start", "message": message}, sent)
 
     def _require_block(self, event: Json, sent: list[Delta]) -> None:
-        """Begins the block of a piece that belongs to none. Raises MalformedReply where it is the input of a tool, of
-        which only the start has the name."""
+        """Begins the block of a piece that belongs to no open block.
+
+        Raises MalformedReply for a piece of a tool's input, because only the start of its block has the tool's name.
+        """
         kind, number = text_of(object_of(event.get("delta")).get("type")), event.get("index")
         of_newest = PIECES.get((self._begun or {}).get("type"), (kind,))
         if self._is_open and (str(number) in self._numbers or kind in of_newest):
@@ -223,7 +229,7 @@ class PassedMessage(PassedStream):
             self._send({"type": "content_block_stop", "index": self._number}, sent)
 
     def _begin_input(self, delta: Text) -> None:
-        """Empties pieces of blanks: clients read what has come so far as JSON, and fail where that is blank."""
+        """Strips leading blanks: clients parse the input so far as JSON, and fail if it is blank."""
         for each in (delta.chunk, *(delta.more or ())):
             said = each["delta"]
             said["partial_json"] = said["partial_json"].lstrip()
@@ -235,14 +241,13 @@ class PassedMessage(PassedStream):
         self.take([Carried(event, NO_CHOICE)], sent)
 
     def _renumber(self, event: Json) -> None:
-        """Gives an event the number of its block."""
         event["index"] = self._numbers.get(str(event.get("index")), self._newest)
 
     def _count(self, usage: Any) -> None:
         self._usage |= {name: value for name, value in object_of(usage).items() if value is not None}
 
     def _estimate(self, message: Json, call: Call) -> None:
-        """Clients reckon with the prompt's tokens from the start: where the upstream has not counted, we estimate."""
+        """Estimates the prompt's tokens, which clients need at the start, unless the upstream has counted them."""
         usage = object_of(message.get("usage"))
         if not any(usage.get(name) for name in INPUT_COUNTS):
             estimate = estimator.most_prompt_tokens(call, roughly=True)
@@ -250,7 +255,7 @@ class PassedMessage(PassedStream):
 
 
 class WholeMessage:
-    """See `answers.WholeFromDeltas`: a message from its events."""
+    """See `answers.WholeFromDeltas`. Puts a message together from its events."""
 
     def __init__(self) -> None:
         self._message: Json = {}
@@ -295,7 +300,6 @@ class WholeMessage:
 
 
 def _finished(block: Json) -> Json:
-    """The block with its words joined, and the input that came in pieces, if any did, parsed."""
     finished: Json = whole(block)
     if pieces := finished.pop("partial_json", ""):
         finished["input"] = input_of(pieces)
@@ -303,8 +307,10 @@ def _finished(block: Json) -> Json:
 
 
 def _block_of(block: Json, ids: set[str]) -> Json:
-    """A block as clients know it. Some upstreams send the input of a tool as text, and some number the calls of each
-    tool anew: a call has an id that is not among `ids`, which gets it."""
+    """Normalises a block: a call's input becomes an object, and its id is replaced if it is one of `ids`.
+
+    The id is added to `ids`. Some upstreams send the input as text, and some use the same ids for each tool.
+    """
     if block.get("type") != "tool_use":
         return block
     identity, given = text_of(block.get("id")), block.get("input")
@@ -314,14 +320,14 @@ def _block_of(block: Json, ids: set[str]) -> Json:
 
 
 def passed_message(answer: Mapping[str, Any], *, id: str, model: str) -> Json:
-    """A whole message, with what the gateway owns in it. Raises MalformedReply without content."""
+    """Returns a whole message with the gateway's own fields. Raises MalformedReply if it has no content."""
     require_objects(answer, "content")
     ids: set[str] = set()
     return {**answer, "id": id, "model": model, "content": [_block_of(block, ids) for block in answer["content"]]}
 
 
 def passed_output_bytes(message: Mapping[str, Any]) -> int:
-    """UTF-8 bytes of the text, thinking and tool calls of a message, for the estimator."""
+    """Counts the UTF-8 bytes of the text, thinking and tool calls of a message, for the estimator."""
     return sum(map(_block_bytes, message.get("content", ())))
 
 
@@ -333,7 +339,7 @@ def _block_bytes(block: Mapping[str, Any]) -> int:
 
 
 def passed_with(message: Json, report: Report) -> Json:
-    """The whole message as the client gets it: the upstream's usage with our figures and the bill in it."""
+    """Returns the whole message for the client, with our figures and the bill in the upstream's usage."""
     bill = billed(report)
     bill["usage"] = {**without_prices(object_of(message.get("usage"))), **bill["usage"]}
     return {**message, **bill}

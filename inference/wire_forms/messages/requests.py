@@ -1,7 +1,8 @@
-"""A request of the Messages API as a chat in OpenAI's words, for routes of other dialects. Pure functions.
+"""Translates requests of the Messages API into chats, for routes of other dialects, with pure functions.
 
-What a chat is not told (marks of caching, signatures, …) is named in `Untold`; blocks without a form there are refused.
-The line by which Claude Code tells its vendor whom to bill stays behind: it would spoil every prompt cache.
+What a chat has no field for (`cache_control`, signatures, …) is dropped and collected in `Untold`; blocks that a chat
+cannot express are refused. The billing line in Claude Code's system prompt is dropped as well, because it changes and
+would defeat every prompt cache.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,17 +29,17 @@ from ..sampling import effort_of
 
 BILLING_LINE = "x-anthropic-billing-header:"
 TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-WORDS_OF_EFFORT = {"max": "xhigh"}  # not told as it was said
-USUAL_EFFORT = "high"  # as without the field
-# What is translated; every other field goes upstream as it came.
+WORDS_OF_EFFORT = {"max": "xhigh"}  # efforts that have another name in a chat
+USUAL_EFFORT = "high"  # the API's default
+# The fields that are translated; every other field goes upstream unchanged.
 TRANSLATED = frozenset(
     {"messages", "system", "tools", "tool_choice", "stop_sequences", "metadata", "thinking", "output_config"}
     | {"output_format", "service_tier", "cache_control", "context_management", "speed"}
 )
-# Those that save or tell the provider something: not sent, and disclosed.
+# Of these, fields for the provider's caching and records, which are dropped and disclosed.
 LEFT_OUT = ("cache_control", "context_management", "metadata")
-# Of blocks and tools, by their type, what a chat is told or has no use for; what else one says is disclosed.
-TOLD: Mapping[str, tuple[str, ...]] = {
+# The fields of blocks and tools, by type, that are translated or that a chat does not need. Others are disclosed.
+HANDLED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "text": ("type", "text"),
     "image": ("type", "source"),
     "document": ("type", "source", "title", "context"),
@@ -52,14 +53,16 @@ TOLD: Mapping[str, tuple[str, ...]] = {
 }
 OF_A_MESSAGE = ("role", "content")
 OF_A_SOURCE = ("type", "url", "media_type", "data", "content")
-DIRECT = {"type": "direct"}  # the `caller` of a call that the model makes itself, as all are here
-FAILED = "Error:"  # before what a tool says that has failed
-LOADED = "Loaded tools:"  # before the names of those that a search of the client's has found
+DIRECT = {"type": "direct"}  # the `caller` of a call that the model makes itself, as all calls here are
+FAILED = "Error:"  # put before the result of a tool that has failed
+LOADED = "Loaded tools:"  # put before the names of tools that the client's tool search has found
 
 
 def chat_of(body: Mapping[str, Any], *, takes_none: bool = False) -> tuple[Json, Untold]:
-    """The body of a chat, and what it is sent without. Raises InvalidRequest. `takes_none`: the model takes an effort
-    of `none`."""
+    """Returns the body of a chat, and the names of fields that it leaves out. Raises InvalidRequest.
+
+    `takes_none` means that the model accepts the effort `none`.
+    """
     untold = Untold((name, None) for name in LEFT_OUT if name in body)
     chat: Json = {name: value for name, value in body.items() if name not in TRANSLATED}
     translation = _Translation(untold)
@@ -78,23 +81,23 @@ def chat_of(body: Mapping[str, Any], *, takes_none: bool = False) -> tuple[Json,
 
 
 class _Translation:
-    """The messages of a chat, and what is left out of them."""
+    """Translates messages, and collects the names of what it leaves out."""
 
     def __init__(self, untold: Untold) -> None:
         self._untold = untold
 
     def system(self, system: Any) -> list[Json]:
-        """The system prompt as one message: of several blocks each is a paragraph."""
+        """Turns the system prompt into one message, with a paragraph for each block."""
         blocks = [{"text": system}] if isinstance(system, str) else system or ()
         texts = []
         for block in blocks:
             if block["text"] and not block["text"].startswith(BILLING_LINE):
-                self._untold.beyond(block, TOLD["text"])
+                self._untold.beyond(block, HANDLED_FIELDS["text"])
                 texts.append(block["text"])
         return [{"role": "system", "content": "\n\n".join(texts)}] if texts else []
 
     def message(self, message: Json) -> list[Json]:
-        """The messages that stand for one, if any."""
+        """Translates a message into any number of messages of a chat."""
         self._untold.beyond(message, OF_A_MESSAGE)
         role, content = message["role"], message["content"]
         if isinstance(content, str):
@@ -102,7 +105,7 @@ class _Translation:
         return self._assistant(content) if role == "assistant" else self._user(role, content)
 
     def _assistant(self, blocks: list[Json]) -> list[Json]:
-        """Texts, thoughts and calls in one message."""
+        """Translates an assistant's blocks into one message with text, reasoning and calls; none if it is empty."""
         texts: list[str] = []
         thoughts: list[str] = []
         calls: list[Json] = []
@@ -113,7 +116,7 @@ class _Translation:
                 envelopes.append(envelope)
                 block = without(block, ("signature",))
             direct = ("caller",) if block.get("caller") == DIRECT else ()
-            self._untold.beyond(block, (*TOLD.get(block["type"], ()), *direct))
+            self._untold.beyond(block, (*HANDLED_FIELDS.get(block["type"], ()), *direct))
             match block["type"]:
                 case "text":
                     texts.append(text_in(block, "text"))
@@ -148,7 +151,7 @@ class _Translation:
         return []
 
     def _user(self, role: str, blocks: list[Json]) -> list[Json]:
-        """Results of tools first, as messages of their own, then the rest."""
+        """Translates a user's blocks: first a message for each tool result, then one with the rest."""
         results: list[Json] = []
         rest: list[Json] = []
 
@@ -164,8 +167,8 @@ class _Translation:
         return [*results, {"role": role, "content": _alone(rest)}] if rest else results
 
     def _result(self, block: Json) -> str | list[Json]:
-        """A tool's answer. A failure, and the tools that it loads, are said in words: a chat has no other way."""
-        self._untold.beyond(block, TOLD["tool_result"])
+        """Translates a tool's result. A failure and loaded tools become text, since a chat has no fields for them."""
+        self._untold.beyond(block, HANDLED_FIELDS["tool_result"])
         text_in(block, "tool_use_id")
         loaded: list[str] = []
 
@@ -173,7 +176,7 @@ class _Translation:
             if not isinstance(inner, dict) or inner.get("type") != "tool_reference":
                 return self._parts(inner)
             self._untold["tool_reference"] = None
-            self._untold.beyond(inner, TOLD["tool_reference"])
+            self._untold.beyond(inner, HANDLED_FIELDS["tool_reference"])
             loaded.append(text_in(inner, "tool_name"))
             return []
 
@@ -189,7 +192,7 @@ class _Translation:
         return parts
 
     def _shown(self, content: Any, path: str, take: Callable[[Any], list[Json]]) -> list[Json]:
-        """A string, or an array of blocks each of which `take` makes parts of."""
+        """Translates a string, or an array of blocks by `take`, into parts."""
         if isinstance(content, str):
             return [_text_part(content)]
         if not isinstance(content, list):
@@ -197,14 +200,14 @@ class _Translation:
         return list(chain.from_iterable(each(content, take, path)))
 
     def _parts(self, block: Any, *, is_inner: bool = False) -> list[Json]:
-        """A user's block as parts of a chat message."""
+        """Translates a user's block into parts of a chat message."""
         if not isinstance(block, dict) or not isinstance(block.get("type"), str):
             raise fault("", "must be an object with a type.")
         kind, source, inner = block["type"], block.get("source"), partial(self._parts, is_inner=True)
-        if is_inner and kind not in ("text", "image"):  # as the API has it, and nobody nests without an end
+        if is_inner and kind not in ("text", "image"):  # the API's rule, which also bounds the recursion
             raise fault(".type", "must be text or image: other blocks do not nest.")
         uncited = ("citations",) if block.get("citations") == {"enabled": False} else ()
-        self._untold.beyond(block, (*TOLD.get(kind, ()), *uncited))
+        self._untold.beyond(block, (*HANDLED_FIELDS.get(kind, ()), *uncited))
         if isinstance(source, dict):
             self._untold.beyond(source, OF_A_SOURCE)
         for name in ("title", "context"):
@@ -237,12 +240,11 @@ def _text_part(text: str) -> Json:
 
 
 def _alone(parts: list[Json]) -> str | list[Json]:
-    """Parts as content: a string where there is but one text."""
     return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
 
 
 def _heading(block: Json, *names: str) -> list[Json]:
-    """The title of a document and the notes on it, a line each, before its text."""
+    """Returns a text with these fields of a document, such as its title, a line each."""
     lines = [
         f"{name.capitalize()}: {block[name]}" for name in names if isinstance(block.get(name), str) and block[name]
     ]
@@ -250,7 +252,7 @@ def _heading(block: Json, *names: str) -> list[Json]:
 
 
 def _call(block: Json) -> tuple[Json, str]:
-    """A call, and the envelope in its id."""
+    """Translates a call; also returns the envelope in its id."""
     name, call_id, given = block.get("name"), block.get("id"), block.get("input")
     if not isinstance(name, str) or not isinstance(call_id, str) or not isinstance(given, dict):
         raise fault("", "must have an id, a name and an input that is an object.")
@@ -279,10 +281,10 @@ def _no_form(kind: str) -> InvalidRequest:
 
 
 def _tool(untold: Untold, tool: Json) -> Json:
-    untold.beyond(tool, TOLD["tool"])
+    untold.beyond(tool, HANDLED_FIELDS["tool"])
     if tool.get("type", "custom") != "custom":
         rule = (
-            f"must not be {tool['type']!r}: this model's provider knows no such tool. Describe it by an `input_schema`."
+            f"must not be {tool['type']!r}: this model's provider does not have it. Describe it by an `input_schema`."
         )
         raise fault(".type", rule)
     function = {name: tool[name] for name in ("name", "description", "strict") if tool.get(name) is not None}
@@ -300,10 +302,10 @@ def _tool_choice(choice: Json | None, untold: Untold) -> Json:
 
 
 def _thinking(body: Mapping[str, Any], untold: Untold, *, takes_none: bool) -> Json:
-    """The effort that a request names beyond the usual, or that its budget comes to.
+    """Returns the `reasoning_effort` for the effort that a request names, unless it is the default, or for its budget.
 
-    Adaptive thinking is the model's own choice. No thinking is told where the model takes such an effort. Any other
-    kind, or one that is enabled without a budget, has no form here.
+    Disabled thinking becomes `none` if the model accepts that. Adaptive thinking leaves the effort to the model, so
+    nothing is sent. Any other kind, or thinking enabled without a budget, cannot be expressed and is disclosed.
     """
     config, thinking = body.get("output_config") or {}, body.get("thinking") or {}
     untold.beyond(config, ("effort", "format"))
@@ -326,7 +328,7 @@ def _thinking(body: Mapping[str, Any], untold: Untold, *, takes_none: bool) -> J
 
 
 def _format(body: Mapping[str, Any], untold: Untold) -> Json:
-    """The form of an answer in JSON, by either of the API's names for it."""
+    """Returns the `response_format` for `output_config.format`, or for its older name `output_format`."""
     former = body.get("output_format")
     if former is not None and (body.get("output_config") or {}).get("format") not in (None, former):
         untold["output_format"] = None

@@ -1,8 +1,8 @@
-"""The Responses API, stateless: `POST /v1/responses` on every route that chats (docs/api.md#responses).
+"""Implements the stateless Responses API: `POST /v1/responses` on every route that chats (docs/api.md#responses).
 
-A request becomes a chat (`requests`, `conversation`, `tools`), and the answer output items (`answers`, `output`). Over
-an upstream that has the API it goes as it came (`passing`). What asks for a memory is refused, with the stateless way
-to do it.
+A request becomes a chat (`requests`, `conversation`, `tools`), and its answer output items (`answers`, `output`). To an
+upstream that has this API it is passed on (`passing`). Fields that need stored state are refused, with a message on how
+to do without.
 """
 
 import re
@@ -33,14 +33,14 @@ from .conversation import KEPT_NOWHERE
 from .passing import LastResponse, PassedResponse, output_bytes, own_of
 from .requests import CHAT_NAMES, UNSENT, call_of
 
-# A path into the messages of a chat: which, which of its calls, and what of that.
+# A path into the messages of a chat: the message's number, its call's number, and the path within.
 IN_MESSAGES = re.compile(r"messages\[(\d+)\](?:\.tool_calls\[(\d+)\])?(.*)")
-# Within a message, what a chat has a level more of.
+# Levels within a message that a chat has in addition.
 NESTED = re.compile(r"(?<=\.image_url)\.url|\.(?:file|function)(?=\.)")
 
 
 class ResponsesForm(WireForm):
-    """Responses, as chats over upstreams that have no such API."""
+    """Implements the wire form of Responses for upstreams that do not have this API, by chats."""
 
     path, endpoint, id_prefix = "responses", Endpoint.RESPONSES, RESPONSE_PREFIX
     count_path, nothing_below = "responses/input_tokens", KEPT_NOWHERE
@@ -67,7 +67,7 @@ class ResponsesForm(WireForm):
         return replace(call, shape=Shape.CHAT, body=body, adjusted=(*call.adjusted, *untold))
 
     def name_as_sent(self, path: str, call: Call) -> str:
-        """The client's name: of a message the item, with the path within; of any other field the whole."""
+        """See WireForm. A path into a message becomes one into its input item; other paths become the field's name."""
         if place := IN_MESSAGES.fullmatch(path):
             number, within = int(place[1]), NESTED.sub("", place[3])
             item = call.asked.places[number][0 if place[2] is None else 1 + int(place[2])]
@@ -75,7 +75,7 @@ class ResponsesForm(WireForm):
                 within = within.replace(".content", ".output", 1)
             return "input" if item is None else f"input[{item}]{within}"
         name = path.partition(".")[0].partition("[")[0]
-        if name == "logprobs" and "top_logprobs" not in (call.as_it_came or {}):
+        if name == "logprobs" and "top_logprobs" not in (call.original_body or {}):
             return "include"
         if name in ("tools", "tool_choice"):
             return name if ".function" in path else path
@@ -89,12 +89,12 @@ class ResponsesForm(WireForm):
 
 
 class PassedForm(ResponsesForm):
-    """Responses over upstreams that have them too."""
+    """Implements the wire form of Responses for upstreams that have this API too."""
 
     shape = Shape.RESPONSES
 
     def upstream_call(self, call: Call, route: Route) -> Call:
-        body, adjusted = call.as_it_came or {}, tuple(UNSENT & call.sent)
+        body, adjusted = call.original_body or {}, tuple(UNSENT & call.sent)
         given = body.get("input")
         if isinstance(given, list) and any(map(_is_sealed, given)):
             body = {**body, "input": [item for item in given if not _is_sealed(item)]}
@@ -125,7 +125,7 @@ class PassedForm(ResponsesForm):
 
 
 def _is_sealed(item: Any) -> bool:
-    """Tells whether an item is reasoning in an envelope of ours: it is another provider's."""
+    """Tells whether an item is reasoning in an envelope of ours, which another provider made."""
     return isinstance(item, dict) and item.get("type") == "reasoning" and is_envelope(item.get("encrypted_content"))
 
 

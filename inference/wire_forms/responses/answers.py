@@ -1,4 +1,4 @@
-"""A chat's normalised answer as a response, whole and event by event."""
+"""Turns a chat's normalised answer into a response, whole or event by event."""
 
 import time
 from collections.abc import Mapping
@@ -18,16 +18,16 @@ from ..framing import (
     framed,
 )
 from .output import CITED, COMPLETED, INCOMPLETE, Output
-from .requests import Asked
+from .requests import AnswerContext
 
 FAILED = "failed"
-# Why an answer is incomplete, by the chat's reason for its finish.
+# The reasons for an incomplete response, by the chat's finish reason.
 INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-def response_of(normalised: Mapping[str, Any], asked: Asked, report: Report) -> Json:
-    """The response to a whole chat answer."""
-    output = Output(_identity(normalised), normalised["model"], asked)
+def response_of(normalised: Mapping[str, Any], context: AnswerContext, report: Report) -> Json:
+    """Turns a whole chat answer into a response."""
+    output = Output(_identity(normalised), normalised["model"], context)
     (choice, *_) = normalised["choices"]
     message = choice["message"]
     calls = [{**each, "index": index} for index, each in enumerate(message.get("tool_calls") or ())]
@@ -35,18 +35,18 @@ def response_of(normalised: Mapping[str, Any], asked: Asked, report: Report) -> 
     for said in (without(message, (*CITED, "tool_calls")), cited, {"tool_calls": calls}):
         for delta in deltas_of(0, said):
             delta.choice["logprobs"] = choice.get("logprobs")
-            output.add(delta)  # a whole answer is its items alone
+            output.add(delta)  # the events are not needed
     status = INCOMPLETE if choice["finish_reason"] in INCOMPLETE_REASONS else COMPLETED
     output.close(status)
-    return response_object(normalised, asked, output.items, choice["finish_reason"], report)
+    return response_object(normalised, context, output.items, choice["finish_reason"], report)
 
 
 class ResponseFraming:
-    """See base.Framing. Events are numbered from 0 without a gap, and `[DONE]` is behind every ending."""
+    """See base.Framing. Events are numbered from 0 without a gap, and every ending is followed by `[DONE]`."""
 
-    def __init__(self, own: Mapping[str, Any], asked: Asked) -> None:
-        self._own, self._asked = own, asked
-        self._output = Output(_identity(own), own["model"], asked)
+    def __init__(self, own: Mapping[str, Any], context: AnswerContext) -> None:
+        self._own, self._context = own, context
+        self._output = Output(_identity(own), own["model"], context)
         self._sequence = 0
         self._finish: str | None = None
 
@@ -63,7 +63,7 @@ class ResponseFraming:
         """See Framing."""
         status = INCOMPLETE if self._finish in INCOMPLETE_REASONS else COMPLETED
         frames = [*map(self._frame, self._output.close(status))]
-        response = response_object(self._own, self._asked, self._output.items, self._finish, report)
+        response = response_object(self._own, self._context, self._output.items, self._finish, report)
         return [*frames, self._frame({"type": f"response.{status}", "response": response}), DONE]
 
     def stalled(self, error: ApiError, report: Report) -> list[bytes]:
@@ -77,28 +77,27 @@ class ResponseFraming:
 
     def _opening(self) -> list[bytes]:
         begun = {
-            **response_object(self._own, self._asked, [], None, None),
+            **response_object(self._own, self._context, [], None, None),
             "status": "in_progress",
             "completed_at": None,
         }
         return [self._frame({"type": f"response.{what}", "response": begun}) for what in ("created", "in_progress")]
 
     def _failed(self, error: ApiError, report: Report | None) -> list[bytes]:
-        response = response_object(self._own, self._asked, self._output.items, None, report)
+        response = response_object(self._own, self._context, self._output.items, None, report)
         response |= {"status": FAILED, "completed_at": None, "error": fault_of(error)}
         return [self._frame({"type": "response.failed", "response": response}), DONE]
 
     def _frame(self, event: Json) -> bytes:
-        """An event with its name and number."""
         event["sequence_number"] = self._sequence
         self._sequence += 1
         return framed(event, event["type"].encode())
 
 
 def response_object(
-    own: Mapping[str, Any], asked: Asked, items: list[Json], finish: str | None, report: Report | None
+    own: Mapping[str, Any], context: AnswerContext, items: list[Json], finish: str | None, report: Report | None
 ) -> Json:
-    """The response: its request's fields, its items, and `usage` and `gateway_metadata` where it was settled."""
+    """Builds a response with its request's fields, its items, and `usage` and `gateway_metadata` if it was settled."""
     reason = INCOMPLETE_REASONS.get(finish or "")
     response = {
         "id": own["id"],
@@ -110,7 +109,7 @@ def response_object(
         "incomplete_details": {"reason": reason} if reason else None,
         "model": own["model"],
         "output": items,
-        **asked.echo,
+        **context.echo,
         "usage": None,
     }
     if report is not None:
@@ -119,13 +118,13 @@ def response_object(
 
 
 def fault_of(error: ApiError) -> Json:
-    """Why a response has failed, in a word of OpenAI's."""
+    """Returns the `error` of a failed response, with one of OpenAI's codes."""
     code = error.code if isinstance(error, ProviderRateLimited) else "server_error"
     return {"code": code, "message": error.message}
 
 
 def usage_of(usage: Mapping[str, Any]) -> Json:
-    """The usage of a chat under the names of a response. Counts that clients demand are 0 where they are unknown."""
+    """Renames a chat's usage to the names of a response. Counts that clients require are 0 if they are unknown."""
     named = dict(usage)
     prompt = named.pop("prompt_tokens_details", {})
     completion = named.pop("completion_tokens_details", {})
@@ -139,13 +138,13 @@ def usage_of(usage: Mapping[str, Any]) -> Json:
 
 
 def _identity(own: Mapping[str, Any]) -> str:
-    """The part of a response's id behind its prefix: its items have it in theirs."""
+    """Returns the part of a response's id after its prefix, which the ids of its items contain."""
     identity: str = own["id"]
     return identity.removeprefix(RESPONSE_PREFIX)
 
 
 def with_bill(response: Mapping[str, Any], report: Report) -> Json:
-    """A response of an upstream's own with our figures in its usage, and `gateway_metadata`."""
+    """Returns an upstream's own response with our figures in its usage, and with `gateway_metadata`."""
     ours, theirs = usage_of(report["usage"]), without_prices(object_of(response.get("usage")))
     for name in ("input_tokens_details", "output_tokens_details"):
         ours[name] |= known(object_of(theirs.get(name)))

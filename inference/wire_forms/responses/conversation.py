@@ -1,8 +1,8 @@
-"""Input items of the Responses API as the messages of a chat.
+"""Translates input items of the Responses API into the messages of a chat.
 
-An assistant's items between two inputs (reasoning, a message, calls) are one message. Reasoning is sent back as
-`reasoning_content`, signed thinking as the `thinking_blocks` in `encrypted_content`; what else an envelope has waits
-for the route (`envelopes`). What another gateway or provider has encrypted is left out.
+An assistant's items between two inputs (reasoning, a message, calls) become one message. Reasoning is sent back as
+`reasoning_content`, and signed thinking from `encrypted_content` as `thinking_blocks`. Other content of an envelope is
+restored once the route is known (`envelopes`). What another gateway or provider has encrypted is left out.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,10 +28,10 @@ KEPT_NOWHERE = (
     "Responses are not kept here: send the items of earlier responses back in `input`, their reasoning with `include: "
     '["reasoning.encrypted_content"]`.'
 )
-# Of items and of their parts, by their type, what a chat is told or has no use for; what else one says is left
-# out, and disclosed.
+# The fields of items and of their parts, by type, that are translated or that a chat does not need. Others are left
+# out and disclosed.
 OF_ALL = ("type", "id", "status")
-ITEM_TOLD: Mapping[str, tuple[str, ...]] = {
+HANDLED_OF_ITEMS: Mapping[str, tuple[str, ...]] = {
     "message": (*OF_ALL, "role", "content"),
     ADDED: (*OF_ALL, "role", "tools"),
     "reasoning": (*OF_ALL, "summary", "content", "encrypted_content"),
@@ -40,17 +40,17 @@ ITEM_TOLD: Mapping[str, tuple[str, ...]] = {
     "function_call_output": (*OF_ALL, "call_id", "output"),
     "custom_tool_call_output": (*OF_ALL, "call_id", "output"),
 }
-PART_TOLD: Mapping[str, tuple[str, ...]] = {
+HANDLED_OF_PARTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(TEXTS, ("type", "text", "cache_control")),
     "input_image": ("type", "image_url", "detail", "cache_control"),
     "input_file": ("type", "file_data", "filename", "detail", "cache_control"),
     "input_audio": ("type", "input_audio", "cache_control"),
 }
-SAID_TOLD = ("type", "text", "refusal")
+HANDLED_OF_SPEECH = ("type", "text", "refusal")
 
 
 def conversation_of(given: Any, instructions: str | None, untold: Untold) -> "Conversation":
-    """The messages of a request's `instructions` and `input`. Raises InvalidRequest."""
+    """Translates a request's `instructions` and `input` into messages. Raises InvalidRequest."""
     conversation = Conversation(untold)
     if instructions:
         conversation.append({"role": "system", "content": instructions}, None)
@@ -69,15 +69,17 @@ def conversation_of(given: Any, instructions: str | None, untold: Untold) -> "Co
 
 
 class Conversation:
-    """The messages of the items that were added. `places`: for each, the positions of the items it was made of, its own
-    and those of its calls."""
+    """Collects the messages of the items that were added.
+
+    `places` has, for each message, the positions of the items that it was made of: its own, then those of its calls.
+    """
 
     def __init__(self, untold: Untold) -> None:
         self.messages: list[Json] = []
         self.places: list[tuple[int | None, ...]] = []
-        self._turn: Json = {}  # the assistant's, while its items come
+        self._turn: Json = {}  # the assistant's message while its items are added
         self._turn_places: list[int | None] = []
-        self._position = -1  # of the item that is taken in
+        self._position = -1  # of the item that is being added
         self._untold = untold
 
     def append(self, message: Json, *places: int | None) -> None:
@@ -85,7 +87,7 @@ class Conversation:
         self.places.append(places)
 
     def add(self, given: Any) -> None:
-        """Takes the next item in. Raises InvalidRequest for what has no place in a chat."""
+        """Adds the next item. Raises InvalidRequest for one that a chat cannot express."""
         self._position += 1
         item: Json = require(given, dict, "", "an object")
         kind = item.get("type") or ("message" if "role" in item or "id" not in item else "item_reference")
@@ -95,20 +97,20 @@ class Conversation:
         take = KINDS.get(kind) if isinstance(kind, str) else None
         if take is None:
             raise fault(".type", f"must be one of {', '.join(KINDS)}.")
-        self._untold.beyond(item, ITEM_TOLD[kind])
+        self._untold.beyond(item, HANDLED_OF_ITEMS[kind])
         take(self, item)
 
     def close(self) -> None:
-        """Ends the assistant's turn."""
+        """Ends the assistant's turn, and appends its message."""
         turn, self._turn = self._turn, {}
         places, self._turn_places = self._turn_places, []
         if turn.get("content") is not None or turn.get("tool_calls") or turn.get("refusal"):
             self.append({"role": "assistant", "content": None, **turn}, *places)
-        elif turn:  # reasoning that led to nothing
+        elif turn:  # reasoning without a message or a call
             self._untold["reasoning"] = None
 
     def added_tools(self, item: Json) -> None:
-        """Nothing: `tools_of` has them."""
+        """Does nothing, since `tools_of` reads these items."""
 
     def message(self, item: Json) -> None:
         role, content = item.get("role"), item.get("content")
@@ -133,7 +135,6 @@ class Conversation:
             self._turn["content"] = text if before is None else f"{before}\n\n{text}"
 
     def _begin(self) -> None:
-        """Begins the assistant's turn, unless it has begun."""
         if not self._turn_places:
             self._turn_places.append(self._position)
 
@@ -176,7 +177,7 @@ class Conversation:
         self.append({"role": "tool", "tool_call_id": call_id, "content": output}, self._position)
 
     def _content(self, content: Any, path: str) -> str | list[Json]:
-        """Content shown to a model: a string, or blocks."""
+        """Translates content into a string or blocks."""
         if isinstance(content, str):
             return content
         if not isinstance(content, list):
@@ -189,7 +190,7 @@ class Conversation:
     def _block(self, given: Any) -> Json:
         part: Json = require(given, dict, "", "an object")
         kind = part.get("type")
-        self._untold.beyond(part, PART_TOLD.get(kind, ()) if isinstance(kind, str) else ())
+        self._untold.beyond(part, HANDLED_OF_PARTS.get(kind, ()) if isinstance(kind, str) else ())
         if kind in TEXTS:
             block: Json = {"type": "text", "text": text_in(part, "text")}
         elif kind == "input_image":
@@ -197,7 +198,7 @@ class Conversation:
         elif kind == "input_file":
             if part.get("file_data") is None:
                 raise fault(f".{_first(part, 'file_id', 'file_url', 'file_data')}", NO_FILES)
-            if part.get("detail") not in (None, "auto"):  # chat has it of images alone
+            if part.get("detail") not in (None, "auto"):  # in a chat only images have it
                 self._untold["detail"] = None
             file = {"file_data": text_in(part, "file_data")}
             block = {"type": "file", "file": {**file, **_kept(part, "filename")}}
@@ -211,13 +212,12 @@ class Conversation:
         if part.get("image_url") is None:
             raise fault(f".{_first(part, 'file_id', 'image_url')}", NO_FILES)
         detail = part.get("detail")
-        if detail == "original":  # chat has none
+        if detail == "original":  # a chat has no such value
             self._untold["detail"] = None
         fitting = {} if detail in (None, "auto") else {"detail": "high" if detail == "original" else detail}
         return {"url": text_in(part, "image_url"), **fitting}
 
     def _words(self, content: Any) -> tuple[str, str]:
-        """An assistant's text, and its refusal."""
         if isinstance(content, str):
             return content, ""
         said = each(require(content, list, ".content", "a string or an array of content parts"), self._said, ".content")
@@ -226,7 +226,7 @@ class Conversation:
     def _said(self, part: Any) -> tuple[str, str]:
         kind = part.get("type") if isinstance(part, dict) else None
         if isinstance(part, dict):
-            self._untold.beyond(part, SAID_TOLD)
+            self._untold.beyond(part, HANDLED_OF_SPEECH)
         if kind == "refusal":
             return "", text_in(part, "refusal")
         if kind not in TEXTS:
@@ -246,7 +246,7 @@ KINDS: Mapping[str, Callable[[Conversation, Json], None]] = {
 
 
 def _texts(item: Json, name: str) -> list[str]:
-    """The texts of reasoning's parts."""
+    """Returns the texts in a list of parts of a reasoning item."""
     parts = item.get(name)
     if parts is None:
         return []
@@ -256,7 +256,6 @@ def _texts(item: Json, name: str) -> list[str]:
 
 
 def _first(part: Json, *names: str) -> str:
-    """The first of these fields that a part has, else the last of them."""
     return next((name for name in names if part.get(name) is not None), names[-1])
 
 

@@ -1,7 +1,7 @@
-"""The output of a response, item by item, from the normalised deltas of a chat: whole, and as the events that tell it.
+"""Builds the output items of a response, and the events for them, from the normalised deltas of a chat.
 
-One piece of speech (reasoning, a message) is open at a time. Calls stay open until the end, for their fragments may
-come mixed; a custom tool's input is complete only then and comes in one delta.
+Only one item of speech (reasoning or a message) is open at a time. Calls stay open until the end, because their pieces
+may be interleaved; a custom tool's input is complete only then and is sent as one delta.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,10 +12,10 @@ from gateway.edge.checks import Json
 from ...deltas import CallPiece, Delta, Finish, Text
 from ...words import REASONING_FIELDS, dicts, object_of, text_of, without
 from ..envelopes import Signatures, sealed
-from .requests import Asked
+from .requests import AnswerContext
 from .tools import Tool, input_of
 
-# What a message or reasoning says, by the field of a delta: the kind of its item, and of the part of that.
+# For each text field of a delta: the type of the item, and the type of the part, that hold the text.
 SPEECH: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(REASONING_FIELDS, ("reasoning", "reasoning_text")),
     "content": ("message", "output_text"),
@@ -27,18 +27,18 @@ COMPLETED, INCOMPLETE, IN_PROGRESS = "completed", "incomplete", "in_progress"
 
 
 class Output:
-    """The items of one response. `identity` is what their ids have in common, `model` the answer's."""
+    """Holds the items of one response. `identity` is a part of their ids, `model` the route id in the answer."""
 
-    def __init__(self, identity: str, model: str, asked: Asked) -> None:
+    def __init__(self, identity: str, model: str, context: AnswerContext) -> None:
         self.items: list[Json] = []
         self._signatures = Signatures(model, ("reasoning_details", "extra_content"))
-        self._identity, self._asked = identity, asked
-        self._part: _Part | None = None  # what is being said
+        self._identity, self._context = identity, context
+        self._part: _Part | None = None  # the open part
         self._calls: dict[Any, _Call] = {}  # by their index in the chat
-        self._thinking: list[Json] = []  # signed, of the reasoning that is open
+        self._thinking: list[Json] = []  # signed thinking of the open reasoning item
 
     def add(self, delta: Delta) -> list[Json]:
-        """Takes in a delta. Returns the events that tell it."""
+        """Adds a delta, and returns the events for it."""
         events: list[Json] = []
         if isinstance(delta, Finish):
             return events
@@ -51,30 +51,30 @@ class Output:
         return events
 
     def _add_members(self, beside: Json, events: list[Json]) -> None:
-        """Signatures, signed thinking and citations."""
+        """Adds signatures, signed thinking and citations."""
         self._signatures.take(beside)
-        if self._asked.encrypts and (blocks := dicts(beside.get("thinking_blocks"))):
+        if self._context.encrypts and (blocks := dicts(beside.get("thinking_blocks"))):
             self._think(blocks, events)
         if cited := [*_cited(beside)]:
             part = self._part_of("content", events)
             events += map(part.annotation, cited)
 
     def _part_of(self, field: str, events: list[Json]) -> "_Part":
-        """The part that says this field, opened if it is not open."""
+        """Returns the open part for this field of a delta, after opening it if necessary."""
         kind, part_kind = SPEECH[field]
         part = self._part
         if part is not None and part.kind == part_kind:
             return part
         if part is None or part.item["type"] != kind:
             self._close_speech(COMPLETED, events)
-            if kind == "message" and self._asked.encrypts:
+            if kind == "message" and self._context.encrypts:
                 self._seal_apart(events)
             item = self._open(kind, {"summary": [], "content": []} if kind == "reasoning" else {"content": []})
             if kind == "message":
                 item["role"] = "assistant"
             events.append(self._added(item))
             part = _Part(part_kind, item, len(self.items) - 1, 0)
-        else:  # a message that goes on in another way
+        else:  # a message that goes on with another type of part
             events += part.closing()
             part = _Part(part_kind, part.item, part.output_index, part.content_index + 1)
         self._part = part
@@ -82,7 +82,10 @@ class Output:
         return part
 
     def close(self, status: str) -> list[Json]:
-        """Ends what is open: the newest item with this status, those before it completed. Nothing said is a message."""
+        """Ends the open items: the newest with this status, those before it as completed.
+
+        A completed response without items gets an empty message.
+        """
         events: list[Json] = []
         if not self.items and status == COMPLETED:
             self._part_of("content", events)
@@ -90,7 +93,7 @@ class Output:
         for call in self._calls.values():
             is_newest = call.output_index == len(self.items) - 1
             events += call.closing(status if is_newest else COMPLETED)
-        if self._calls or self._asked.encrypts:
+        if self._calls or self._context.encrypts:
             self._seal_apart(events)
         self._calls = {}
         return events
@@ -99,7 +102,7 @@ class Output:
         return self._part is not None and self._part.output_index == len(self.items) - 1
 
     def _think(self, blocks: list[Json], events: list[Json]) -> None:
-        """Signed thinking belongs to the reasoning that is open; redacted thinking has none of its own to say."""
+        """Adds signed thinking to the open reasoning item. Opens one for redacted thinking, which has no text."""
         part = self._part
         if part is None or part.item["type"] != "reasoning":
             part = self._part_of(REASONING_FIELDS[0], events)
@@ -107,12 +110,12 @@ class Output:
         part.item["encrypted_content"] = sealed(self._thinking)
 
     def _seal(self, item: Json) -> None:
-        """Puts what is signed in this reasoning, unless it has signed thinking."""
+        """Puts the envelope of what was signed into this reasoning item, unless it has signed thinking."""
         if "encrypted_content" not in item and (envelope := self._signatures.sealed()):
             item["encrypted_content"] = envelope
 
     def _seal_apart(self, events: list[Json]) -> None:
-        """Puts what is signed, and has no reasoning to go with, in an item of its own."""
+        """Puts the envelope of what was signed without reasoning into an item of its own."""
         if envelope := self._signatures.sealed():
             item = self._open("reasoning", {"summary": [], "content": [], "encrypted_content": envelope})
             events.append(self._added(item))
@@ -127,12 +130,12 @@ class Output:
             self._close_speech(COMPLETED, events, calls=True)
             self._seal_apart(events)
             name = called.get("name") or ""
-            call = self._opened_call(fragment.get("id"), self._asked.tools.get(name) or Tool(name))
+            call = self._opened_call(fragment.get("id"), self._context.tools.get(name) or Tool(name))
             self._calls[fragment.get("index")] = call
             events.append(self._added(call.item))
         if text := text_of(called.get("arguments")) or text_of(called.get("input")):
             call.pieces.append(text)
-            if call.text == "arguments":  # a custom tool's piece says nothing by itself: it is JSON around the input
+            if call.text == "arguments":  # pieces of a custom tool's input cannot be sent: JSON is around the input
                 events.append(call.delta(text))
 
     def _opened_call(self, call_id: Any, tool: Tool) -> "_Call":
@@ -153,11 +156,14 @@ class Output:
         return {"type": "response.output_item.added", "output_index": len(self.items) - 1, "item": shown}
 
     def _close_speech(self, status: str, events: list[Json], *, calls: bool = False) -> None:
-        """Ends what is being said. What is signed goes with reasoning, unasked too where a tool is called: the next
-        turn may fail without it."""
+        """Ends the open item of speech.
+
+        Reasoning gets the envelope of what was signed if the client asked for that, and also if a call follows
+        (`calls`), since the next turn may fail without it.
+        """
         part, self._part, self._thinking = self._part, None, []
         if part is not None:
-            if part.item["type"] == "reasoning" and (calls or self._asked.encrypts):
+            if part.item["type"] == "reasoning" and (calls or self._context.encrypts):
                 self._seal(part.item)
             events += part.closing()
             part.item["status"] = status
@@ -165,7 +171,7 @@ class Output:
 
 
 class _Part:
-    """A part of a message or of reasoning that is being said."""
+    """Holds the open part of a message or of reasoning."""
 
     __slots__ = (
         *("_delta", "_event", "_length", "_measured", "_place", "annotations"),
@@ -177,16 +183,16 @@ class _Part:
         self.pieces: list[str] = []
         self.logprobs: list[Any] = []
         self.annotations: list[Json] = []
-        self._measured = self._length = 0  # pieces, and characters in them
+        self._measured = self._length = 0  # the number of pieces that were measured, and of characters in them
         self._event, self._delta = f"response.{kind}", f"response.{kind}.delta"
         self._place = {"item_id": item["id"], "output_index": output_index, "content_index": content_index}
 
     def opening(self) -> Json:
-        """The event that opens it, empty."""
+        """Returns the event that opens the empty part."""
         return {"type": "response.content_part.added", **self._place, "part": self._part("", [], [])}
 
     def delta(self, text: str, logprobs: Any) -> Json:
-        """Takes in a piece."""
+        """Adds a piece of text, and returns its event."""
         self.pieces.append(text)
         event: Json = {"type": self._delta, **self._place, "delta": text}
         if self.kind == "output_text":
@@ -197,7 +203,10 @@ class _Part:
         return event
 
     def annotation(self, cited: Json) -> Json:
-        """Takes in what the text cites. Where no place was told it is here: providers tell it before the words."""
+        """Adds a citation, and returns its event.
+
+        Without a place of its own it gets the end of the text so far: providers send it before the text it is about.
+        """
         self._length += sum(map(len, self.pieces[self._measured :]))
         self._measured = len(self.pieces)
         if cited["type"] == "url_citation":
@@ -207,7 +216,7 @@ class _Part:
         return {"type": kind, **self._place, "annotation_index": number, "annotation": cited}
 
     def closing(self) -> list[Json]:
-        """Completes the part of its item; the events that say so."""
+        """Completes the part, adds it to its item, and returns the events for that."""
         text = "".join(self.pieces)
         part = self._part(text, self.annotations, self.logprobs)
         self.item["content"].append(part)
@@ -229,7 +238,7 @@ class _Part:
 
 
 class _Call:
-    """A call that is being made. `text` is the field of its item that grows."""
+    """Holds an open call. `text` is the field of its item that grows: `arguments` or `input`."""
 
     __slots__ = ("item", "output_index", "pieces", "text")
 
@@ -238,11 +247,11 @@ class _Call:
         self.pieces: list[str] = []
 
     def delta(self, piece: str) -> Json:
-        """The event of a piece."""
+        """Returns the event for a piece of the call's text."""
         return {**self._event("delta"), "delta": piece}
 
     def closing(self, status: str) -> list[Json]:
-        """Completes its item; the events that say so."""
+        """Completes the call's item, and returns the events for that."""
         events: list[Json] = []
         whole = "".join(self.pieces)
         if self.text == "input":
@@ -263,7 +272,7 @@ class _Call:
 
 
 def _cited(delta: Mapping[str, Any]) -> Iterator[Json]:
-    """Citations as annotations: pages by their address, documents by their number; fields of a provider's stay."""
+    """Yields citations as annotations: pages by URL, documents by number. A provider's own fields are kept."""
     for each in dicts(delta.get("annotations")):
         page = object_of(each.get("url_citation"))
         if isinstance(page.get("url"), str):

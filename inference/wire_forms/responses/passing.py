@@ -1,7 +1,7 @@
-"""Responses over an upstream that has the API itself: the request goes as it came, its events come as they are.
+"""Passes on responses and their events from an upstream that has the Responses API itself.
 
-What we own is set: `id`, `model`, `store`, the numbers of the events, the bill in the last response. Ids of items stay
-the upstream's: it knows them again when they are sent back.
+We set `id`, `model`, `store`, the numbers of the events, and the bill in the last response. Items keep the upstream's
+ids, because it has to recognise them when they are sent back.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,9 +21,9 @@ from .answers import FAILED, fault_of, with_bill
 from .output import INCOMPLETE
 
 CALLS = frozenset({"function_call", "custom_tool_call"})
-# Of each kind of item or part, and of what its deltas are called: the fields that are words.
+# The fields of items and parts that hold text.
 WORDS = ("text", "refusal", "arguments", "input", "name")
-# Where the words of a delta belong: the item's own field, or the kind of part of its content.
+# The field of an item for each kind of delta whose text belongs to the item itself; other texts belong to a part.
 FIELDS = {"function_call_arguments": "arguments", "custom_tool_call_input": "input"}
 
 
@@ -33,9 +33,9 @@ class PassedResponse(PassedStream):
     def __init__(self, *, id: str, model: str) -> None:
         super().__init__(own_of(id, model))
         self._sequence = 0
-        self._begun: Json = {}  # the newest response, while it is in progress
-        self._items: dict[int, Json] = {}  # by their index: as they were added, then as they were done
-        self._deltas: dict[int, list[tuple[str, str]]] = {}  # of the items that are open: the kinds and texts
+        self._begun: Json = {}  # the newest response object
+        self._items: dict[int, Json] = {}  # by index: as added, then as done
+        self._deltas: dict[int, list[tuple[str, str]]] = {}  # kinds and texts of the deltas of open items
 
     def change(self, delta: Delta, sent: list[Delta]) -> bool:
         """See PassedStream."""
@@ -61,7 +61,7 @@ class PassedResponse(PassedStream):
         return True
 
     def _complete(self, response: Any) -> None:
-        """Gives the last response the items that have come, if it has none: clients read the answer there."""
+        """Adds the items to the last response if it has none, since clients read the answer there."""
         if isinstance(response, dict) and not response.get("output") and self._items:
             done = self._items.keys() - self._deltas.keys()
             response["output"] = [self._items[index] for index in sorted(done)]
@@ -72,10 +72,10 @@ class PassedResponse(PassedStream):
         return any(self._items[index].get("type") in CALLS for index in self._deltas)
 
     def finish_open(self, sent: list[Delta], *, is_counted: bool) -> None:
-        """See Normaliser. A response says itself that it has ended."""
+        """See Normaliser. Does nothing, since only an event can end a response."""
 
     def finishes(self) -> Iterable[Delta]:
-        """See Normaliser. The upstream's own has gone to the framing already."""
+        """See Normaliser. Returns none, since the upstream's finish has been sent to the framing already."""
         return ()
 
     def finished(self, report: Report) -> list[bytes]:
@@ -93,7 +93,7 @@ class PassedResponse(PassedStream):
         return [*self._closed(), self.frame(event), *self._failed(error, report)]
 
     def _closed(self) -> list[bytes]:
-        """Closes the items that are open, with the text that came of them."""
+        """Closes the open items, with their text so far."""
         frames = []
         for index, deltas in self._deltas.items():
             item = self._items[index] = cut_item(self._items[index], deltas)
@@ -114,14 +114,14 @@ class PassedResponse(PassedStream):
         return [self.frame({"type": "response.failed", "response": response}), DONE]
 
     def frame(self, event: Json) -> bytes:
-        """See PassedStream. Events are numbered."""
+        """See PassedStream. Also numbers the event."""
         event["sequence_number"] = self._sequence
         self._sequence += 1
         return super().frame(event)
 
 
 class LastResponse:
-    """See `answers.WholeFromDeltas`: the last event holds the whole answer."""
+    """See `answers.WholeFromDeltas`. Takes the whole answer from the last event."""
 
     def __init__(self) -> None:
         self._response: Json = {}
@@ -137,19 +137,19 @@ class LastResponse:
 
 
 def own_of(id: str, model: str) -> Json:
-    """The gateway's own fields of a response."""
+    """Returns the fields of a response that the gateway owns."""
     return {"id": id, "model": model, "store": False, "previous_response_id": None}
 
 
 def output_bytes(response: Mapping[str, Any]) -> int:
-    """UTF-8 bytes of the words in the items of a response, for the estimator."""
+    """Counts the UTF-8 bytes of the texts in a response's items, for the estimator."""
     items = dicts(response.get("output"))
     parts = [part for item in items for name in ("content", "summary") for part in dicts(item.get(name))]
     return sum(field_bytes(each, WORDS) for each in (*items, *parts))
 
 
 def cut_item(item: Json, deltas: Iterable[tuple[str, str]]) -> Json:
-    """An item that was cut: incomplete, with the text that came of it."""
+    """Returns an item that was cut off, as incomplete and with the text of its `deltas`."""
     texts: dict[str, str] = {}
     for event, delta in deltas:
         kind = event.removeprefix("response.").removesuffix(".delta")

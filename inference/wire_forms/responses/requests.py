@@ -1,4 +1,4 @@
-"""The request of the Responses API: its fields, its refusals, and the chat that it asks for."""
+"""Checks requests of the Responses API and translates them into chats."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,21 +37,22 @@ from .conversation import KEPT_NOWHERE, conversation_of
 from .tools import Tool, choice_of, tools_of
 
 MOST_REPEATED = 128 * 1024  # bytes of a field
-LEAST_OUTPUT = 16  # tokens, as OpenAI has it
+LEAST_OUTPUT = 16  # tokens; OpenAI's limit
 MOST_METADATA, LONGEST_NAME, LONGEST_VALUE = 16, 64, 512
 LOGPROBS, ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_content"
-# Fields that say nothing to a chat: they are answered for here, or hints for somebody else.
+# Fields that a chat does not have: they are handled here, or are hints that are dropped.
 NOT_OF_A_CHAT = frozenset(
     {"model", "input", "instructions", "max_output_tokens", "max_tool_calls", "tools", "tool_choice", "text"}
     | {"reasoning", "include", "metadata", "stream", "stream_options", "truncation", "store", "background"}
     | {"client_metadata", "prompt_cache_options", "top_logprobs", "usage"}
 )
-# Of a request that goes as it came: a dialect writes its form of them, and nobody else reads the last.
+# Fields that are not part of a body that is passed on: dialects write the first four themselves, and the last two are
+# not for upstreams.
 OWNED = frozenset({"model", "stream", "max_output_tokens", "store", "client_metadata", "usage"})
-# Hints that no upstream gets, but the first two those that have the API themselves, and limits that are not kept.
+# Hints, and a limit that is not enforced, which a chat does not have. An upstream with this API gets the first two.
 UNSENT_IN_A_CHAT = ("prompt_cache_options", "max_tool_calls", "client_metadata")
 UNSENT = frozenset({"client_metadata"})
-# What the fields of a chat are called here.
+# The names that fields of a chat have in this API.
 CHAT_NAMES = {
     "messages": "input",
     "max_tokens": "max_output_tokens",
@@ -63,16 +64,19 @@ CHAT_NAMES = {
     "functions": "tools",
     "function_call": "tool_choice",
 }
-# What a chat is told of these fields.
-TOLD = {"text": ("format", "verbosity"), "reasoning": ("effort", "max_tokens")}
-# Fields that would change the chat which the request is translated to.
+# The members of these fields that are translated.
+HANDLED_MEMBERS = {"text": ("format", "verbosity"), "reasoning": ("effort", "max_tokens")}
+# Fields of a chat, which are refused because they would change the translated request.
 OF_A_CHAT = (*CHAT_NAMES, "n", "modalities", "audio")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request's part in its answer: the fields that it repeats, in JSON, the tools that go by another name upstream,
-    and whether reasoning goes out encrypted. `places` as in `Conversation`."""
+class AnswerContext:
+    """Holds what the answer needs of its request.
+
+    `echo` are the fields that the answer repeats, as JSON. `tools` are those with another name upstream, by that name.
+    `encrypts` means that reasoning is returned encrypted. `places` is that of `Conversation`.
+    """
 
     echo: Mapping[str, orjson.Fragment]
     tools: Mapping[str, Tool]
@@ -81,7 +85,7 @@ class Asked:
 
 
 class RefusedField(CheckedField):
-    """A field that is refused unless false, with the way to do without."""
+    """Refuses a field unless it is false, with advice on how to do without it."""
 
     def __init__(self, advice: str) -> None:
         super().__init__(partial(_refused, advice), required=False)
@@ -94,7 +98,7 @@ def _refused(advice: str, data: Any) -> Any:
 
 
 def _include(data: Any) -> list[str]:
-    """Names of what is to be in the answer beside the usual: those of hosted tools ask for nothing here."""
+    """Checks the names of optional parts of the answer. Those about hosted tools have no effect."""
     names: list[str] = require(data, list, "", "an array")
     if not all(isinstance(name, str) for name in names):
         raise fault("", "must be an array of strings.")
@@ -102,7 +106,7 @@ def _include(data: Any) -> list[str]:
 
 
 def _metadata(data: Any) -> Json:
-    """Up to 16 pairs of strings, which are repeated in the answer and go nowhere else."""
+    """Checks the metadata: up to 16 pairs of strings, which are repeated in the answer and not sent upstream."""
     pairs: Json = require(data, dict, "", "an object")
     if len(pairs) <= MOST_METADATA and all(
         len(name) <= LONGEST_NAME and isinstance(value, str) and len(value) <= LONGEST_VALUE
@@ -114,7 +118,7 @@ def _metadata(data: Any) -> Json:
 
 
 class ResponsesRequest(serializers.Serializer[Any]):
-    """The fields, and those that are refused."""
+    """Names the fields that are checked, and those that are refused."""
 
     model = ModelField()
     instructions = TextField(required=False)
@@ -138,7 +142,7 @@ class ResponsesRequest(serializers.Serializer[Any]):
     stream_options = ObjectField(required=False)
     truncation = ChoiceField(choices=("auto", "disabled"), required=False)
     store = RefusedField(f"must be false. {KEPT_NOWHERE}")
-    background = RefusedField(f"must be false: an answer goes to who asks for it. {KEPT_NOWHERE}")
+    background = RefusedField(f"must be false: an answer is only sent in reply to its request. {KEPT_NOWHERE}")
     previous_response_id = RefusedField(f"must be absent. {KEPT_NOWHERE}")
     conversation = RefusedField(f"must be absent. {KEPT_NOWHERE}")
     prompt = RefusedField("must be absent: prompts are not kept here. Send `instructions` and `input`.")
@@ -150,12 +154,14 @@ CHECKS = Checks(ResponsesRequest(), "model", "input")
 
 
 def call_of(body: dict[str, Any]) -> Call:
-    """The chat that a request asks for. Raises InvalidRequest and DRF's ValidationError."""
+    """Checks a request and translates it into a call. Raises InvalidRequest and DRF's ValidationError."""
+    # 1. Refuse fields of a chat, and check the others.
     for name in OF_A_CHAT:
         if body.get(name) is not None:
             own = f" Send `{CHAT_NAMES[name]}`." if name in CHAT_NAMES else ""
             raise InvalidRequest.of_field(name, f"must be absent: it is a field of chat completions.{own}")
     present, checked = CHECKS.checked(body)
+    # 2. Translate the input and the tools.
     untold = Untold((name, None) for name in UNSENT_IN_A_CHAT if name in present)
     if present.get("truncation") == "auto":
         untold["truncation"] = None
@@ -175,7 +181,8 @@ def call_of(body: dict[str, Any]) -> Call:
         chat["tools"] = functions
     else:
         chat.pop("parallel_tool_calls", None)
-    for name, told in TOLD.items():
+    # 3. Translate the other fields.
+    for name, told in HANDLED_MEMBERS.items():
         note_within(name, checked.get(name, {}), told, untold)
     chat |= _format(checked.get("text", {}), untold) | _effort(checked.get("reasoning", {}), untold)
     include = checked.get("include", ())
@@ -189,13 +196,13 @@ def call_of(body: dict[str, Any]) -> Call:
         max_tokens=checked.get("max_output_tokens"),
         sent=frozenset((*present, *chat, *(("max_tokens",) if "max_output_tokens" in present else ()))),
         adjusted=tuple(untold),
-        as_it_came={name: value for name, value in present.items() if name not in OWNED},
-        asked=Asked(_echo(present), tools.named, ENCRYPTED in include, conversation.places),
+        original_body={name: value for name, value in present.items() if name not in OWNED},
+        asked=AnswerContext(_echo(present), tools.named, ENCRYPTED in include, conversation.places),
     )
 
 
 def _format(text: Json, untold: Untold) -> Json:
-    """A chat's words for `text`: its format and its verbosity."""
+    """Translates `text` into a chat's `response_format` and `verbosity`."""
     form, words = text.get("format"), {}
     if text.get("verbosity") is not None:
         words["verbosity"] = text["verbosity"]
@@ -227,8 +234,10 @@ def _effort(reasoning: Json, untold: Untold) -> Json:
 
 
 def _echo(present: Json) -> dict[str, orjson.Fragment]:
-    """The fields of a response that repeat its request: clients demand all. One that is too long is repeated as if it
-    were absent: a stream would hold it to its end."""
+    """Returns the fields of the request that the response repeats, all of which clients require.
+
+    A long one is repeated as if it were absent, since a stream would keep it in memory to its end.
+    """
     written = {name: encoded(value) for name, value in _repeated(present).items()}
     return {
         name: orjson.Fragment(value if len(value) <= MOST_REPEATED else NOT_SENT[name])

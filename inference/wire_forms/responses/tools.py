@@ -1,8 +1,8 @@
-"""Tools of the Responses API as functions of a chat, and back.
+"""Translates tools of the Responses API into functions of a chat, and back.
 
-A custom tool becomes a function of one string, `input`, with its grammar in the description: no upstream is known to
-hold a function to one. A namespace's functions are named `{namespace}__{name}`. Tools that a provider runs are refused:
-they have a price and a place of their own.
+A custom tool becomes a function with one string, `input`. Its grammar goes into the description, since no upstream is
+known to enforce one on a function. A namespace's functions are named `{namespace}__{name}`. Tools that a provider runs
+are refused, because they have their own price and place.
 """
 
 from dataclasses import dataclass
@@ -26,15 +26,15 @@ from ...dialects.base import Untold
 MAX_TOOLS = 10_000
 CHOICES = ("none", "auto", "required")
 INPUT = "input"
-ADDED = "additional_tools"  # an item of the input that holds tools
-MOST_OF_A_NAME = 128  # characters, as OpenAI and Anthropic have it
-LONGEST_NAME = 64  # characters of a function's name that every upstream takes
-# Of tools, what a chat is told; a grammar is told in words alone.
-TOLD = {
+ADDED = "additional_tools"  # the type of an input item that holds tools
+MOST_OF_A_NAME = 128  # characters; the limit of OpenAI and Anthropic
+LONGEST_NAME = 64  # characters of a function's name; every upstream accepts this many
+# The fields of tools that are translated. A custom tool's `format` is disclosed, since it is only described.
+HANDLED_FIELDS = {
     "function": ("type", "name", "description", "parameters", "strict", "cache_control"),
     "custom": ("type", "name", "description"),
 }
-NAMESPACE_TOLD = ("type", "name", "tools")
+HANDLED_OF_A_NAMESPACE = ("type", "name", "tools")
 HOSTED = (
     "must be function, custom or namespace: a tool that a provider runs has a price and a place of its own. Run it on "
     "your side as a function."
@@ -43,7 +43,7 @@ HOSTED = (
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A client's tool, by which it knows a function that is called."""
+    """Holds how a client names a tool for which a function stands."""
 
     name: str
     namespace: str | None = None
@@ -52,14 +52,14 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The functions of a chat, and the tools that some of them stand for, by name."""
+    """Holds the functions of a chat, and by a function's name the tool that it stands for if their names differ."""
 
     functions: list[Json]
     named: dict[str, Tool]
 
 
 def tools_of(tools: list[Json], given: Any, untold: Untold) -> Tools:
-    """The tools of a request, those that its `input` adds included. Raises InvalidRequest."""
+    """Translates the tools of a request, including those in its `input`. Raises InvalidRequest."""
     lists = {"tools": tools}
     for number, item in enumerate(given if isinstance(given, list) else ()):
         if isinstance(item, dict) and item.get("type") == ADDED:
@@ -74,7 +74,7 @@ def tools_of(tools: list[Json], given: Any, untold: Untold) -> Tools:
 
 
 def function_name(name: str, namespace: str | None) -> str:
-    """The function's name. One that is too long ends in a digest of itself."""
+    """Returns the name of a tool's function. One that is too long is cut and ends in its digest."""
     whole = name if namespace is None else f"{namespace}__{name}"
     if namespace is None or len(whole) <= LONGEST_NAME:
         return whole
@@ -83,9 +83,9 @@ def function_name(name: str, namespace: str | None) -> str:
 
 
 def choice_of(choice: Any, tools: Tools) -> tuple[Any, list[Json]]:
-    """A `tool_choice` in the words of chat, and the functions that it leaves. Raises InvalidRequest.
+    """Translates a `tool_choice`, and returns it with the functions to send. Raises InvalidRequest.
 
-    `allowed_tools` is enforced by sending no others.
+    `allowed_tools` is enforced by sending only those.
     """
     if isinstance(choice, str):
         if choice not in CHOICES:
@@ -105,7 +105,7 @@ def choice_of(choice: Any, tools: Tools) -> tuple[Any, list[Json]]:
 
 
 def input_of(arguments: str) -> str:
-    """A custom tool's input out of its function's arguments, else the arguments themselves."""
+    """Returns a custom tool's input from its function's arguments, or the arguments if these do not hold one."""
     try:
         given = orjson.loads(arguments)
     except orjson.JSONDecodeError:
@@ -117,18 +117,18 @@ def input_of(arguments: str) -> str:
 
 
 def arguments_of(text: str) -> str:
-    """The arguments of a custom tool's function."""
+    """Returns the arguments of a custom tool's function for this input."""
     return orjson.dumps({INPUT: text}).decode()
 
 
 def _declare(declared: Tools, untold: Untold, given: Any) -> None:
-    """Takes in a tool, or all those of a namespace."""
+    """Adds a tool, or all tools of a namespace, to `declared`."""
     tool: Json = require(given, dict, "", "an object")
     if tool.get("type") != "namespace":
         declared.functions.append(_function(declared, untold, None, tool))
         return
     namespace, inner = _name(tool), require(tool.get("tools"), list, ".tools", "an array of tools")
-    untold.beyond(tool, NAMESPACE_TOLD)
+    untold.beyond(tool, HANDLED_OF_A_NAMESPACE)
     declared.functions.extend(each(inner, partial(_function, declared, untold, namespace), ".tools"))
 
 
@@ -140,12 +140,12 @@ def _name(tool: Json) -> str:
 
 
 def _function(declared: Tools, untold: Untold, namespace: str | None, given: Any) -> Json:
-    """The function that stands for a tool."""
+    """Translates a tool into a function, and adds it to `declared` if it has another name there or is custom."""
     tool: Json = require(given, dict, "", "an object")
     kind = tool.get("type")
     if kind not in ("function", "custom"):
         raise fault(".type", HOSTED)
-    untold.beyond(tool, TOLD[kind])
+    untold.beyond(tool, HANDLED_FIELDS[kind])
     name = _name(tool)
     function: Json = {"name": function_name(name, namespace)}
     if kind == "custom" or namespace is not None:
@@ -177,7 +177,7 @@ def _custom(tool: Json, function: Json) -> Json:
 
 
 def _chosen(functions: set[str], of_tools: dict[str, str], given: Any) -> str:
-    """The function of a tool that is chosen by name, which must be among those of the request."""
+    """Returns the name of the function for a chosen tool. Raises InvalidRequest if the request has no such tool."""
     choice: Json = require(given, dict, "", "an object")
     if choice.get("type") not in ("function", "custom"):
         raise fault(".type", "must be function, custom or allowed_tools.")

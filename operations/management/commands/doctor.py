@@ -1,4 +1,4 @@
-"""Looks at what the gateway needs, and says what to do."""
+"""Implements `doctor`, which checks what the gateway needs and advises on faults."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -26,20 +26,20 @@ from gateway.management.base import OperatorCommand, explain
 from gateway.server import settings_warnings
 from inference.dialects import DIALECTS
 
-SECONDS = 5.0  # for each answer from elsewhere
+SECONDS = 5.0  # the time-out for each answer of another server
 LEAST_FREE_BYTES = 1 << 30
 MOST_APART = timedelta(seconds=5)
 REFUSED = (401, 403)
 NOT_THERE = (404, 405)
-TAKEN = (400, 422)  # what a call without content gets where address and credential are right
+TAKEN = (400, 422)  # the statuses of a call without content if address and credential are right
 
 
 class CheckFailed(Exception):
-    """A fault, and what to do about it."""
+    """Describes a fault and what to do about it."""
 
 
 class Doubtful(Exception):
-    """Names something that may be intended, and says what to do if it is not."""
+    """Describes something that may be intended, and what to do if it is not."""
 
 
 class Command(OperatorCommand):
@@ -187,7 +187,7 @@ def _mail() -> str:
         server = get_connection(timeout=SECONDS)
         server.open()
         server.close()
-    except OSError as error:  # smtplib's own are among them
+    except OSError as error:  # smtplib's errors are OSErrors too
         raise CheckFailed(f"The server refused ({type(error).__name__}): check EMAIL_URL.") from None
     return "the server answers"
 
@@ -227,7 +227,7 @@ def _provider(upstream: Upstream) -> str:
     dialect = DIALECTS[upstream.dialect]
     answer = _asked("GET", dialect.health_request(upstream))
     asked_for = "Its list of models"
-    if answer.status_code in NOT_THERE:  # some have none, and a base_url without its last part has none either
+    if answer.status_code in NOT_THERE:  # the provider has no such list, or the base_url lacks its last part
         asked_for = "Neither a list of models nor a call is answered there; it"
         answer = _asked("POST", dialect.empty_request(upstream))
         if answer.status_code in TAKEN:
@@ -248,7 +248,7 @@ def _provider(upstream: Upstream) -> str:
 def _asked(method: str, request: UpstreamRequest) -> requests.Response:
     try:
         with requests.Session() as session:
-            session.trust_env = False  # completions know no proxy and no .netrc either
+            session.trust_env = False  # completions do not use a proxy or .netrc either
             return session.request(
                 method,
                 request.url,
@@ -265,14 +265,14 @@ def _asked(method: str, request: UpstreamRequest) -> requests.Response:
 
 
 def _compare_clocks(answer: requests.Response) -> None:
-    """Raises CheckFailed where an answer that was made now says another time."""
+    """Raises CheckFailed if the clock of a server that has just answered differs from ours."""
     date = answer.headers.get("Date", "")
-    if "Age" in answer.headers:  # it comes from a cache, and so does its date
+    if "Age" in answer.headers:  # a cached answer has an old date
         return
     try:
         said = parsedate_to_datetime(date)
     except ValueError:
-        return  # no date that is one
+        return  # the date is missing or invalid
     if said.tzinfo is not None and abs(said - timezone.now()) > MOST_APART:
         raise CheckFailed(f"Its clock says {date}: this machine's is off. Run an NTP client.")
 

@@ -1,4 +1,4 @@
-"""The periodic work: purge expired secrets, settle what was orphaned, drop what is over."""
+"""Implements `maintain`: purges expired secrets, settles orphaned generations, and drops old rows."""
 
 import signal
 import threading
@@ -40,8 +40,11 @@ class Command(OperatorCommand):
             self._maintain_every(options["every"])
 
     def _maintain_every(self, seconds: float) -> None:
-        """Until it is told to stop, which ends the wait, not the work. A database that is away is waited for."""
-        # Before the connection pool has threads, which take over the mask: the signals wait for sigtimedwait.
+        """Works until a signal arrives, which ends the wait between two rounds but never a round.
+
+        While the database is down it tries again each time.
+        """
+        # Must come before the connection pool starts threads, which inherit the mask: sigtimedwait takes the signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         stopped, outage = None, Outage("maintenance waits", self.stderr.write)
         while stopped is None:
@@ -82,4 +85,4 @@ def _seconds(text: str) -> float:
     return value
 
 
-_seconds.__name__ = "number of seconds above zero"  # argparse puts it into its message
+_seconds.__name__ = "number of seconds above zero"  # argparse quotes the name in its message

@@ -1,4 +1,4 @@
-"""Recomputes every balance from the ledger, every usage entry from its record, and every record from its usage."""
+"""Implements `verify_ledger`: recomputes balances from entries, entries from records, and records from their usage."""
 
 import gc
 import multiprocessing
@@ -27,10 +27,10 @@ from gateway.management.base import OperatorCommand, explain
 from inference.dialects import read_usage
 
 BAR_WIDTH = 40
-LINE_START = "\r\x1b[K"  # on a terminal: the line is emptied
-MOST_JOBS = 4  # unless more are asked for: whoever is served has cores of the database to find, too
-MOST_ASKED_JOBS = 64  # each takes a connection of the database
-WORTH_JOBS = 100_000  # entries
+LINE_START = "\r\x1b[K"  # clears the line on a terminal
+MOST_JOBS = 4  # by default, so that requests being served get their share of the database's cores
+MOST_ASKED_JOBS = 64  # each process uses a database connection
+WORTH_JOBS = 100_000  # entries, from which several processes are faster
 
 
 class Command(OperatorCommand):
@@ -60,7 +60,7 @@ class Command(OperatorCommand):
         total: int = chosen.aggregate(total=Sum("seq"))["total"] or 0
         jobs: int = options["jobs"] or (min(MOST_JOBS, os.cpu_count() or 1) if total >= WORTH_JOBS else 1)
         bar = Bar(self.stderr, total)
-        gc.freeze()  # what is loaded by now would be looked through again and again: a quarter of all the time
+        gc.freeze()  # else collections would scan all loaded objects each time, which took a quarter of the run
         if jobs == 1 or account_id is not None:
             findings = verify.verify(account_id, read_usage, start_at=start_at, report=bar.show)
         else:
@@ -97,16 +97,16 @@ def _jobs(text: str) -> int:
 
 
 class Bar:
-    """How far it is, by ledger entries, drawn once a second where stderr is a terminal."""
+    """Draws a progress bar, by ledger entries, once a second if stderr is a terminal."""
 
     def __init__(self, stderr: Any, total: int) -> None:
-        self.account_id: UUID | None = None  # all before it are done
+        self.account_id: UUID | None = None  # all accounts before this one are done
         self._stderr = stderr if stderr.isatty() else None
         self._drawn_at = 0.0
         self._total = total or 1
 
     def show(self, account_id: UUID | None, result: Verification) -> None:
-        """Draws it, unless it was drawn less than a second ago."""
+        """Draws the bar, unless it was drawn less than a second ago."""
         self.account_id = account_id
         if self._stderr is None or time.monotonic() - self._drawn_at < 1:
             return
@@ -117,7 +117,7 @@ class Bar:
         self._stderr.flush()
 
     def clear(self) -> None:
-        """Makes room for a line of text."""
+        """Clears the bar for a line of text."""
         if self._stderr is not None:
             self._stderr.write(LINE_START, ending="")
             self._drawn_at = 0.0
@@ -126,16 +126,16 @@ class Bar:
 def verify_parts(
     start_at: UUID | None, jobs: int, report: Callable[[UUID | None, Verification], object]
 ) -> Iterator[str | Verification]:
-    """Verifies all accounts in several processes, and yields what each finds in the order of the accounts."""
+    """Verifies all accounts in several processes, and yields their findings in the order of the accounts."""
     forking = multiprocessing.get_context("fork")
     entries = forking.Value("q", 0)
     whole, parts = Verification(), verify.parts(start_at)
     for connection in connections.all():
         connection.close()
-        if getattr(connection, "pool", None) is not None:  # of whoever calls this as a function
+        if getattr(connection, "pool", None) is not None:  # there is one if the command is called as a function
             connection.close_pool()  # type: ignore[attr-defined]
     with ProcessPoolExecutor(jobs, forking, _Part.begin, (entries,)) as pool:
-        pool.submit(gc.freeze).result()  # forks them all before this process has a connection again, for its parts
+        pool.submit(gc.freeze).result()  # forks all processes before this one opens a connection again, for `parts`
         waiting = deque(_submitted(pool, islice(parts, 2 * jobs)))
         try:
             while waiting:
@@ -161,20 +161,20 @@ def _submitted(pool: ProcessPoolExecutor, parts: Iterable[tuple[UUID | None, UUI
 
 
 class _Part:
-    """What runs in the processes."""
+    """Verifies a part of the accounts in one of the processes."""
 
-    entries: ClassVar[Any]  # read by all of them
+    entries: ClassVar[Any]  # the shared count of entries
     _seen = 0
 
     @classmethod
     def begin(cls, entries: Any) -> None:
-        """Ctrl-C is for the part at hand: one that waits for its next is ended by the parent."""
+        """Prepares a process. Ctrl-C only interrupts a process at work; the parent ends those that wait."""
         cls.entries = entries
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     @classmethod
     def verify(cls, first: UUID | None, before: UUID | None) -> tuple[list[str], Verification]:
-        """The mismatches of a part, and what was looked at."""
+        """Verifies a part, and returns its mismatches and the counts of what was checked."""
         part, mismatches, counted = cls(), list[str](), Verification()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:

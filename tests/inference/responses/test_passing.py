@@ -120,7 +120,7 @@ def test_what_came_is_freed_with_the_call() -> None:
     asked = ResponsesForm().call({"model": "sim/test/echo", "input": "hi", "temperature": 1}, {})
     assert asked.shape == Shape.RESPONSES
     asked.drop_content()
-    assert (asked.body, asked.as_it_came) == ({"temperature": 1}, {"temperature": 1})
+    assert (asked.body, asked.original_body) == ({"temperature": 1}, {"temperature": 1})
 
 
 def test_a_stream_with_nonsense_in_it(drawing: Random) -> None:
