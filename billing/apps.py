@@ -27,8 +27,8 @@ class BillingConfig(AppConfig):
         worker_hooks.beat += [
             Periodic(0, recovery.work),
             Periodic(rollups.EVERY_SECONDS, rollups.WorkersShare(settled_accounts).advance),
-            Periodic(overdraft.EVERY_SECONDS, overdraft.look, spread=True),
-            Periodic(notices.EVERY_SECONDS, notices.look, spread=True),
+            Periodic(overdraft.EVERY_SECONDS, overdraft.raise_alerts, spread=True),
+            Periodic(notices.EVERY_SECONDS, notices.send_due, spread=True),
             Periodic(0, request_failures.failure_log.flush),
             Periodic(request_failures.DROP_EVERY_SECONDS, request_failures.drop_some, spread=True),
         ]

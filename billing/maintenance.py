@@ -55,7 +55,7 @@ class Recovery:
             raise
 
 
-class Maintained(NamedTuple):
+class MaintenanceCounts(NamedTuple):
     """What was settled, and what a person has to look at."""
 
     spooled: int
@@ -64,7 +64,7 @@ class Maintained(NamedTuple):
     unsettled: int
 
 
-def maintain_once() -> Maintained:
+def maintain_once() -> MaintenanceCounts:
     """Settles what the spool and the checkpoints hold, rolls usage up, and mails staff and owners what they need.
 
     The spool goes first: it knows the end of a stream, where its checkpoint knows less.
@@ -73,7 +73,7 @@ def maintain_once() -> Maintained:
     spooled = replay_spool()
     swept = sweep()
     rollups.advance(rollups.RECORDS_PER_MAINTENANCE)
-    overdraft.look()
-    notices.look()
+    overdraft.raise_alerts()
+    notices.send_due()
     mail.finish()  # `maintain` may end now, and its threads with it
-    return Maintained(spooled, swept.settled, len(spool.poisoned()), swept.unsettled)
+    return MaintenanceCounts(spooled, swept.settled, len(spool.poisoned()), swept.unsettled)

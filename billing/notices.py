@@ -59,7 +59,7 @@ class Notice(models.Model):
         return f"{self.account_id}: {self.kind}"
 
 
-def look() -> int:
+def send_due() -> int:
     """Forgets what is over, notes what is new, and sends what has not been sent; returns how many mails went out."""
     now = timezone.now()
     _over(now).delete()

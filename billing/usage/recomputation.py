@@ -122,7 +122,7 @@ def recompute(record: Record, frozen: Frozen | None, read_usage: ReadUsage) -> I
 
 
 def _footprint(record: Record, factors: EnergyFactors, usage: Usage) -> Iterator[str]:
-    """Yields a line for each wrong figure of energy and carbon. Energy that a provider measured is its own factor."""
+    """Yields a line for each wrong figure of energy and carbon. Energy that a provider measured is taken as stored."""
     stored = Footprint(
         record.energy_wh,
         record.carbon_gco2e,

@@ -60,7 +60,7 @@ def leave_traces(account: Account, email: str) -> Client:
         account=account, alias_id=uuid.uuid4(), event_type="created", by=person, created_at=key.created_at
     )
     suspensions.suspend(account, "late payment", by=owner)
-    notices.look()
+    notices.send_due()
     suspensions.lift(account, by=owner)
     membership = Membership.objects.get(user=person)
     LogEntry.objects.log_actions(owner.pk, [membership], CHANGE, f"Wrote to {email.upper()}.", single_object=True)
