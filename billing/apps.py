@@ -6,14 +6,14 @@ from gateway.server.hooks import Periodic, Reading, worker_hooks
 
 
 class BillingConfig(AppConfig):
-    """The prepaid ledger and the records of what was served and billed."""
+    """Configures the app that keeps the prepaid ledger and the records of served requests."""
 
     name = "billing"
 
     def ready(self) -> None:
         from django.conf import settings
 
-        from accounts.models import Account  # models exist from here on
+        from accounts.models import Account  # models can only be imported now
 
         from . import notices
         from .accounts import ensure_wallet, keep_currency
@@ -37,7 +37,7 @@ class BillingConfig(AppConfig):
         worker_hooks.readings.append(
             Reading(
                 "gateway_spool_files",
-                "Outcomes that wait in this machine's spool: for the database, for who has claimed them, for a person.",
+                "Files in this machine's spool: waiting for the database, claimed by a process, or set aside (poison).",
                 spool.lengths,
                 how="livemostrecent",
                 label="state",

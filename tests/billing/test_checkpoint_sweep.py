@@ -339,7 +339,7 @@ def test_the_spool_knows_more_than_the_checkpoint_and_goes_first(acme: Account) 
     generation = stopped(acme)
     leave(generation)
     spool.put(unsettled(served(acme, MORE, id=generation.pk)))
-    assert maintenance.maintain_once() == maintenance.Maintained(spooled=1, orphaned=0, poisoned=0, unsettled=0)
+    assert maintenance.maintain_once() == maintenance.MaintenanceCounts(spooled=1, orphaned=0, poisoned=0, unsettled=0)
     assert Generation.objects.get().ending == "finished"
     assert spent(acme) == served(acme, MORE).cost
     assert not Checkpoint.objects.exists()

@@ -114,7 +114,7 @@ def test_a_statement_that_cannot_be_written_leaves_the_account_open(acme: Accoun
     there = tmp_path / "there.csv"
     there.write_text("an older one")
     for path in (there, tmp_path / "no such directory" / "final.csv"):
-        with pytest.raises(CommandError, match="names a new file in a directory that is there"):
+        with pytest.raises(CommandError, match="names a new file in a directory that exists"):
             call_command("close_account", acme.name, "--reason", REASON, "--statement", str(path))
     assert Account.objects.get(pk=acme.pk).closed_at is None
     assert there.read_text() == "an older one"

@@ -103,7 +103,7 @@ def test_a_run_goes_on_where_another_was_cut_off_and_then_has_nothing_to_do(
     assert "added" in run("--months", "2", "--apply")
     assert run("--months", "2", "--apply") == ""
     assert partitions.fault(now) is None
-    assert "nothing is to be done" in run("--months", "2")
+    assert "there is nothing to do" in run("--months", "2")
     (proof,) = verify(account.pk, read_usage)
     assert isinstance(proof, Verification)
 

@@ -117,7 +117,7 @@ def test_who_acted_as_staff_is_an_id_in_the_history(acme: Account) -> None:
         changed_by_name=staff.email,
         via="admin",
     )
-    assert "who is inactive" in forget(staff.email)
+    assert "keeps the person, inactive" in forget(staff.email)
     assert places_of("boss@staff.example") | places_of("ada") == set()
     (entry,) = LogEntry.objects.all()
     assert entry.user.email == f"person-{staff.pk}@forgotten.invalid"
