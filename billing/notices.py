@@ -31,7 +31,7 @@ MOST_AT_ONCE = 100  # the rest follow at the next run
 
 
 class Notice(models.Model):
-    """Records a mail about one event to one person, sent or due. `subject` is the account's, key's or suspension's id."""
+    """Records a mail to a person about an event, sent or due. `subject` is the id of the account, key or suspension."""
 
     class Kind(models.TextChoices):
         """Lists the events."""
