@@ -54,7 +54,7 @@ def new_key(_request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 
 def _models(account: Account) -> Iterator[Group]:
-    """The models that a chat can ask for now."""
+    """Yields each provider's name with the ids of the chat models that can be asked for now."""
     catalogue, today = snapshot.current(), timezone.now().date()
     view = View(today, quota.held(catalogue.with_quota, today), modality=Modality.CHAT)
     yield "Aliases", [f"alias/{name}" for name in Alias.objects.filter(account=account).values_list("name", flat=True)]
