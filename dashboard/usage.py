@@ -64,10 +64,9 @@ def usage(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 def read(choice: Choice) -> dict[str, Any]:
     """Returns the values of the page, with nine SELECTs for the sums and at most two more for names."""
-    # Days are read last, so that they are never less than the chart's groups, which are subtracted from them.
+    # 1. The groups in the whole period, those with the highest cost first, and then those with most requests.
     found = breakdown(choice.scope, choice.days, *COLUMNS[choice.by], with_errors=True)
     sums = [(group_of(row, choice.by), row.totals) for row in found]
-    # The groups with the highest cost come first, then those with most requests.
     groups = dict(sorted(sums, key=lambda item: (-(item[1].cost or Decimal(0)), -item[1].asked, str(item[0]))))
     drawn = charts.leading(groups)
     names = names_of_groups(choice, {*[*groups][:MOST_LINES], *drawn})
@@ -77,6 +76,7 @@ def read(choice: Choice) -> dict[str, Any]:
         choice.days.last - choice.days.first < HOURLY_DAYS
         and sum(totals.requests for totals in groups.values()) <= MOST_HOURLY_REQUESTS
     )
+    # 2. The drawn groups by day or hour.
     by_group: dict[Group, dict[date, Totals]] = {group: {} for group in drawn}
     if parts and is_hourly:
         for hour, row in hourly(choice.scope, choice.days, *columns, parts=parts):
@@ -84,6 +84,7 @@ def read(choice: Choice) -> dict[str, Any]:
     elif parts:
         for row in breakdown(choice.scope, choice.days, By.DAY, *columns, parts=parts, with_errors=True):
             by_group[group_of(row, choice.by)][_day(row)] = row.totals
+    # 3. All usage by day or hour. It is read last, so that it is never less than the groups, which the chart subtracts.
     hours: dict[date, Totals] = {}
     if is_hourly:
         hours |= {hour: row.totals for hour, row in hourly(choice.scope, choice.days)}

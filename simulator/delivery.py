@@ -72,6 +72,7 @@ class Endpoint(Protocol):
 
 def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
     """Answers one call. Raises CallerGoneError if the caller leaves, HungUpError if the call asks for a cut."""
+    # 1. Set the framing, and pause or cut before the answer.
     behaviour = call.behaviour
     reply.held_by_model(call.model)
     reply.pause(behaviour.first_byte_delay)
@@ -82,6 +83,7 @@ def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
     reply.segment_bytes = behaviour.split
     if behaviour.surplus is not None:
         reply.remember()
+    # 2. Answer with an error, or with a stream or a whole body.
     try:
         _refuse_as_asked(call)
         if behaviour.error_in:
@@ -105,6 +107,7 @@ def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
     except RefusedError as error:
         kind, words = "invalid_request_error", error.message
         send_json(reply, 400, error_body(endpoint.dialect, kind, words, param=error.param, code=error.code))
+    # 3. Send the answer a second time.
     if behaviour.surplus is not None:
         reply.repeat(behaviour.surplus)
 

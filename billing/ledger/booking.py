@@ -157,7 +157,7 @@ def _book_by_statement(
 def _outcome(
     account_id: uuid.UUID, has_wallet: bool, was_written: bool, balance_units: int | None, waited: int
 ) -> Settlement | None:
-    """Turns the statement's row into a Settlement, or None if it wrote nothing: the record existed or terms lacked."""
+    """Turns the statement's row into a Settlement. Returns None if the record exists or its terms are missing."""
     if not has_wallet:
         raise Wallet.DoesNotExist(f"Account {account_id} has no wallet.")
     if not was_written:

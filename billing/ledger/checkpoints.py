@@ -81,7 +81,7 @@ def renew(frozen: Mapping[uuid.UUID, str]) -> set[uuid.UUID]:
 
 
 def is_anything_stale() -> bool:
-    """Tells whether a sweep would find something. Raises DatabaseError if the database is away."""
+    """Tells whether a sweep would find something. Raises a database error if the database is away."""
     return _stale().exists()
 
 

@@ -73,12 +73,14 @@ def from_replica(view: View) -> View:
 
     @functools.wraps(view)
     def read(*args: Any, **kwargs: Any) -> Any:
+        # 1. Read the primary if the replica lags or is away.
         moment = _as_of()
         if moment is None:
             return view(*args, **kwargs)
         for request in args:
             if isinstance(request, HttpRequest):
                 request.data_as_of = moment  # type: ignore[attr-defined]  # for templates/dashboard/base.html
+        # 2. Read the replica and, if it fails, the primary.
         token = _is_reading.set(True)
         try:
             response = view(*args, **kwargs)
@@ -90,6 +92,7 @@ def from_replica(view: View) -> View:
             release(ALIAS)
         if response is None:
             return view(*args, **kwargs)
+        # 3. Say as of when the data is, and keep reading the replica for a stream.
         response.headers[AS_OF_HEADER] = rfc3339.to_text(moment)
         if getattr(response, "streaming", False):
             response.streaming_content = _streamed(response.streaming_content)

@@ -22,7 +22,7 @@ from accounts.models import Account, Membership, User
 
 View = Callable[..., HttpResponseBase]
 SUSPENDED = "This account is suspended: nothing in it can be changed. Ask the operator of this gateway."
-CLOSED = "This account is closed: it is there to be read, and nothing in it can be changed."
+CLOSED = "This account is closed: you can read its pages, but nothing in it can be changed."
 NOT_SENT = "You were signed out: what you had filled in was not sent."
 
 

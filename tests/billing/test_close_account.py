@@ -90,7 +90,7 @@ def test_its_members_read_and_are_told_why_and_its_invitations_lead_nowhere(acme
     assert "Acme has been closed since" in words(browser, f"/?account={acme.pk}")
     refused = browser.post("/keys", {"account": str(acme.pk), "name": "more", "expiry": "90d"})
     assert refused.status_code == 403
-    assert "This account is closed: it is there to be read" in plain(refused.text)
+    assert "This account is closed: you can read its pages" in plain(refused.text)
     notices.send_due()
     assert [(message.to, message.subject) for message in mail.outbox] == [([OWNER], "Acme is closed")]
     body = str(mail.outbox[0].body)
