@@ -70,7 +70,7 @@ def newest_first(listing: Listing, after: Position | None) -> QuerySet[Generatio
 
 def _continued(listing: Listing, cursor: str) -> tuple[Listing, Position]:
     """Returns the listing that a cursor continues, and its position. Raises InvalidRequest."""
-    refusal = InvalidRequest.of_field("after", "is no cursor of this listing, with this key and these bounds.")
+    refusal = InvalidRequest.of_field("after", "is not a cursor of this listing with this key and these bounds.")
     try:
         created_at, identifier, *bounds = signing.loads(cursor, salt=listing.salt)
     except signing.BadSignature:
