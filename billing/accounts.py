@@ -1,4 +1,4 @@
-"""Opening an account: what needs accounts and the ledger together."""
+"""Opens accounts, which needs both the app of accounts and the ledger."""
 
 from decimal import Decimal
 from typing import Any
@@ -18,7 +18,7 @@ DEFAULT_CURRENCY = "EUR"
 
 
 class AccountDiffers(ValueError):
-    """The account exists, and is not what was asked for."""
+    """The account exists, but differs from what was asked for."""
 
 
 def open_account(
@@ -26,7 +26,7 @@ def open_account(
 ) -> Account:
     """Creates an account with its wallet, its opening credit and its owner. Raises Django's ValidationError by field.
 
-    An owner who is new gets no password: they set one through the password reset.
+    A new person gets no password: they set one through the password reset.
     """
     account = Account(name=tidied(name), currency=DEFAULT_CURRENCY if currency is None else currency)
     account.full_clean()
@@ -40,10 +40,10 @@ def open_account(
 def ensure_account(
     name: str, *, currency: str | None = None, credit: Decimal | None = None, owner_email: str | None = None
 ) -> tuple[Account, bool]:
-    """Returns the account of that name with the opening credit and the owner, and whether it was created.
+    """Returns the account of that name, and whether it was created. Creates the credit and owner that are missing.
 
-    What is missing is created. Raises AccountDiffers where it has another currency or opening credit, or where the
-    person is a member and no owner, and Django's ValidationError by field.
+    Raises AccountDiffers if the account has another currency or opening credit, or the person is a member but not an
+    owner, and Django's ValidationError by field.
     """
     account = Account.objects.filter(name=tidied(name)).first()
     if account is None:
@@ -69,19 +69,19 @@ def _check_address(owner_email: str | None) -> None:
 
 
 def _add(account: Account, credit: Decimal | None, owner_email: str | None) -> None:
-    """Adds the owner and books the opening credit, if the account has not got them. Raises AccountDiffers."""
+    """Adds the owner and books the opening credit if the account lacks them. Raises AccountDiffers."""
     if owner_email is not None:
         owner = User.objects.filter(email=owner_email.lower()).first() or User.objects.create_user(owner_email)
         role = Membership.Role.OWNER
         membership, _ = Membership.objects.get_or_create(user=owner, account=account, defaults={"role": role})
         if membership.role != role:
-            raise AccountDiffers(f"{owner_email} is a member of {account.name}, and no owner.")
+            raise AccountDiffers(f"{owner_email} is a member of {account.name}, but not an owner.")
     if credit is not None:
         ledger.grant(account.pk, credit, OPENING_REFERENCE)
 
 
 def rate_warning(account: Account) -> str | None:
-    """A warning where no exchange rate leads to the account's currency, so that its requests have no price."""
+    """Returns a warning if no exchange rate leads to the account's currency, so that its requests have no price."""
     if account.currency == "EUR" or ExchangeRate.objects.filter(currency=account.currency).exists():
         return None
     until = "every request of the account is refused until the catalogue has one"
@@ -89,18 +89,21 @@ def rate_warning(account: Account) -> str | None:
 
 
 def ensure_wallet(instance: Account, created: bool, using: str, **_kwargs: Any) -> None:
-    """Signal: an account has a wallet from its first moment, however it was created."""
+    """Creates the wallet of a new account, however the account was created (a signal's receiver)."""
     if created:
         Wallet.objects.using(using).create(account=instance)
 
 
 def has_entries(account: Account) -> bool:
-    """Whether anything was ever booked on the account: the wallet's seq is the number of its entries."""
+    """Tells whether anything was ever booked on the account: the wallet's seq is the number of its entries."""
     return Wallet.objects.filter(pk=account.pk, seq__gt=0).exists()
 
 
 def keep_currency(instance: Account, using: str, **_kwargs: Any) -> None:
-    """Signal: amounts are in the account's currency, so the first ledger entry fixes it. Raises ValidationError."""
+    """Keeps the currency of an account with ledger entries, whose amounts are in it (a signal's receiver).
+
+    Raises ValidationError.
+    """
     booked = Wallet.objects.using(using).filter(pk=instance.pk, seq__gt=0)
     if booked.exclude(account__currency=instance.currency).exists():
         raise ValidationError({"currency": "The currency is fixed once there is a ledger entry."})

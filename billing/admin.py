@@ -1,4 +1,4 @@
-"""Accounts, the ledger and the records in the admin."""
+"""Shows accounts, the ledger and the records in the admin."""
 
 import json
 from collections.abc import Callable
@@ -29,9 +29,9 @@ from .admin_credit import RIGHT, CreditBooking
 from .models import FROZEN, Generation, LedgerEntry
 from .usage.request_failures import RequestFailure
 
-# The right, the view and the name of what staff do for an account: first of all, and if they must.
+# What staff can do for a new account: the right it needs, its view and its name.
 FIRST_STEPS = ((RIGHT, "credit", "Add credit"), (INVITING_RIGHT, "invite", "Invite a member"))
-# How they stop it, and where they read why it was closed.
+# How staff stop an account, and where they read why it was closed.
 LAST_STEPS = (
     ("accounts.change_account", "suspend", "Suspension"),
     ("accounts.change_account", "close", "Close account"),
@@ -41,7 +41,7 @@ CLOSING = ("accounts.change_account", "close", "Closing")
 
 @admin.register(Account)
 class AccountAdmin(InvitesMembers, SuspendsAccounts, ClosesAccounts, CreditBooking, SaysValues, BoundedAdmin):
-    """Accounts, which are never removed: wallet, keys and history hold on to them."""
+    """Shows accounts, which cannot be removed, because wallets, keys and history refer to them."""
 
     list_display = ("name", "balance", "currency", "far_below_zero", "suspended_at", "member_count", "created_at")
     list_filter = (filters.Balance, filters.Suspended, "currency")
@@ -96,7 +96,7 @@ class AccountAdmin(InvitesMembers, SuspendsAccounts, ClosesAccounts, CreditBooki
         return False
 
     def get_readonly_fields(self, request: HttpRequest, obj: Account | None = None) -> tuple[str, ...]:
-        """The first ledger entry fixes the currency."""
+        """Makes the currency read-only once there is a ledger entry."""
         fixed = obj is not None and has_entries(obj)
         return (*self.readonly_fields, "currency") if fixed else self.readonly_fields
 
@@ -106,7 +106,7 @@ class AccountAdmin(InvitesMembers, SuspendsAccounts, ClosesAccounts, CreditBooki
 
     @admin.display(description="overdrawn")
     def far_below_zero(self, account: Account) -> str:
-        """Since when staff have been alerted (billing.ledger.overdraft)."""
+        """Shows since when the account has been far below zero (billing.ledger.overdraft)."""
         if not hasattr(account, "overdraft_alert"):
             return "no"
         return f"since {account.overdraft_alert.raised_at:%Y-%m-%d %H:%M} UTC"
@@ -117,7 +117,7 @@ class AccountAdmin(InvitesMembers, SuspendsAccounts, ClosesAccounts, CreditBooki
 
 
 def _permitted(request: HttpRequest, account_id: str, *steps: tuple[str, str, str]) -> list[tuple[str, str]]:
-    """Returns the addresses and names of those steps that this person may take for an account."""
+    """Returns the addresses and names of the steps that this person may take for an account."""
     return [
         (reverse(f"admin:accounts_account_{view}", args=[account_id]), name)
         for right, view, name in steps
@@ -134,7 +134,7 @@ def _in_account(name_or_id: str) -> UUID | None:
 
 @admin.register(LedgerEntry)
 class LedgerEntryAdmin(ExactSearch):
-    """Every movement of money. A correction undoes a mistake."""
+    """Shows every change of a balance."""
 
     list_display = ("created_at", "account", "kind", "moved", "balance", "source", "reason")
     fields = ("created_at", "account", "seq", "kind", "moved", "balance", "source", "reason")
@@ -153,7 +153,7 @@ class LedgerEntryAdmin(ExactSearch):
 
     @admin.display(description="reference or generation")
     def source(self, entry: LedgerEntry) -> str | None:
-        # The link to a record does not read it.
+        # The link is made from the id alone, without reading the record.
         if entry.generation_id is None:
             return entry.reference
         address = reverse("admin:billing_generation_change", args=[entry.generation_id])
@@ -167,19 +167,19 @@ class LedgerEntryAdmin(ExactSearch):
 
 
 class RequestAdmin(ExactSearch):
-    """Records of single requests."""
+    """Searches rows of single requests by their id, their account or their key."""
 
     def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
         account_id, wanted = _in_account(term), searched_id(term)
         if account_id is None and (wanted is None or rows.model._default_manager.filter(pk=wanted).exists()):
             return rows.filter(pk=wanted)
-        # One or the other, never both in one statement: each has an index that begins with it and is in order of time.
+        # Filter by account or by key, never by both with OR: each has an index of its own, in the order of time.
         owner = {"key_id": wanted} if account_id is None else {"account_id": account_id}
         return rows.filter(**owner).order_by("-created_at", "-id")
 
 
-NONE = "-"  # as Django has it for columns
-# Units by the end of a column's name: a unit, or the column of a currency.
+NONE = "-"  # as Django shows an empty column
+# Units by the end of a column's name. A unit that is itself a column's name stands for the currency in that column.
 UNITS = {
     "cost_eur": "EUR",
     "_cost": "currency",
@@ -197,7 +197,7 @@ UNITS = {
 
 
 def _column(name: str) -> str | Callable[[Generation], str]:
-    """A column of a record in the form: a figure exactly and with its unit, yes and no in words."""
+    """Makes a column of a record's form that shows figures exactly with their unit, and booleans as yes or no."""
     field = next((field for field in Generation._meta.fields if field.name == name), None)
     is_plain = not isinstance(field, (ExactDecimalField, models.IntegerField, models.BooleanField))
     if is_plain and name not in FROZEN:
@@ -209,7 +209,7 @@ def _column(name: str) -> str | Callable[[Generation], str]:
         value = getattr(record.frozen if name in FROZEN else record, name)
         if isinstance(value, dict | list):
             return json.dumps(value)
-        if value is None or isinstance(value, bool):  # a red cross would make good news of none of them
+        if value is None or isinstance(value, bool):  # Django's red cross for False would make good news look bad
             return NONE if value is None else "yes" if value else "no"
         number = plain(value) if isinstance(value, Decimal) else f"{value:,}"
         return f"{number}\N{NO-BREAK SPACE}{getattr(record.frozen if unit in FROZEN else record, unit, unit)}".strip()
@@ -234,9 +234,9 @@ FIELDSETS = {
 
 @admin.register(Generation)
 class GenerationAdmin(RequestAdmin):
-    """Every request that was served, with the terms of its bill."""
+    """Shows every request that was served, with the terms of its bill."""
 
-    fieldsets: ClassVar[Any] = [  # callables among them, which its type does not know
+    fieldsets: ClassVar[Any] = [  # Any, because some columns are functions, which Django's type lacks
         (title, {"fields": [_column(name) for name in names.split()]}) for title, names in FIELDSETS.items()
     ]
     list_display = (
@@ -278,7 +278,7 @@ class GenerationAdmin(RequestAdmin):
 
 @admin.register(RequestFailure)
 class RequestFailureAdmin(RequestAdmin):
-    """Every request that was refused or failed."""
+    """Shows every request that was refused or failed."""
 
     list_display = ("created_at", "short_id", "account", "asked_for", "answer", "words")
     list_filter = (filters.DayFilter, filters.FailureOutcome, filters.FailureProvider)

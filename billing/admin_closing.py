@@ -1,4 +1,4 @@
-"""Closing from an account's page in the admin."""
+"""Closes an account from its page in the admin."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -18,14 +18,14 @@ from .models import Wallet
 
 
 class ClosesAccounts(RowPages):
-    """The view, for the admin of accounts."""
+    """Adds the page that closes an account to the admin of accounts."""
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.close_account)
         return [path("<path:object_id>/close/", view, name="accounts_account_close"), *super().get_urls()]
 
     def close_account(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """GET: says what closing does and asks why; of a closed account, says why. POST: closes for a `reason`."""
+        """GET explains closing and asks for a reason, or shows why it was closed. POST closes for a `reason`."""
         account: Account = self.row_or_404(request, object_id, allowed=self.has_change_permission(request))
         form = ReasonForm(request.POST if request.method == "POST" else None)
         if form.is_valid():

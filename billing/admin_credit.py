@@ -1,4 +1,4 @@
-"""Credit that staff book on an account's page: a form, its words to be confirmed, one ledger entry."""
+"""Lets staff book credit on an account's page: a form, a confirmation, one ledger entry."""
 
 import logging
 from typing import Any
@@ -26,9 +26,9 @@ GRANT, CORRECTION = LedgerEntry.Kind.GRANT, LedgerEntry.Kind.CORRECTION
 
 
 class CreditForm(forms.Form):
-    """A grant or a correction on one account."""
+    """Reads a grant or a correction on one account."""
 
-    # The reference must be a new one, except in a form that was confirmed: sent twice, it books once and is no fault.
+    # The reference must be new, except in a confirmed form: sent twice, that books once, which is not an error.
 
     kind = forms.ChoiceField(
         choices=[(GRANT.value, "Grant"), (CORRECTION.value, "Correction")],
@@ -83,14 +83,14 @@ class CreditForm(forms.Form):
 
 
 class CreditBooking(RowPages):
-    """The view, for the admin of accounts."""
+    """Adds the page that books credit to the admin of accounts."""
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.book_credit)
         return [path("<path:object_id>/credit/", view, name="accounts_account_credit"), *super().get_urls()]
 
     def book_credit(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """GET: the form. POST: its effect in words; with `confirmed`, books it."""
+        """GET shows the form. POST shows what it will do and asks for a confirmation; with `confirmed` it books it."""
         allowed = self.has_view_permission(request) and request.user.has_perm(RIGHT)
         account: Account = self.row_or_404(request, object_id, allowed=allowed)
         confirmed = "confirmed" in request.POST

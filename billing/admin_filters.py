@@ -1,4 +1,4 @@
-"""Filters of the ledger, the records and the accounts. Each enters an index where its rows begin."""
+"""Filters the ledger, records, failures and accounts in the admin. A filter uses an index, unless it says otherwise."""
 
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
@@ -19,14 +19,15 @@ from .models import FLAGS, Generation, LedgerEntry
 
 ONE_DAY = timedelta(days=1)
 OUTCOME_DAYS = 7
-# A record's id is of its admission by the worker's clock, its time of its settlement by the database's. A settlement
-# waits in the spool while the database is away: a record that waited longer than this is found without the filter.
+# A record's id has the time of its admission by the worker's clock; `created_at` is the time of its settlement by the
+# database's. While the database is away, requests wait in the spool: a record that waited longer than this is only
+# found without the filter.
 LONGEST_WAIT = ONE_DAY
 CLOCKS_APART = timedelta(minutes=5)
 
 
 class DayFilter(admin.SimpleListFilter):
-    """One UTC day, chosen from a link or a calendar."""
+    """Filters by one UTC day, chosen with a link or a calendar."""
 
     title = "day (UTC)"
     parameter_name = "day"
@@ -41,7 +42,7 @@ class DayFilter(admin.SimpleListFilter):
         return [(f"{today}", "Today"), (f"{today - ONE_DAY}", "Yesterday")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Raises IncorrectLookupParameters where the day is none."""
+        """Narrows to the chosen day. Raises IncorrectLookupParameters if it is not a day."""
         if not (chosen := self.value()):
             return queryset
         try:
@@ -52,27 +53,27 @@ class DayFilter(admin.SimpleListFilter):
             raise IncorrectLookupParameters from error
 
     def within(self, rows: QuerySet[Any], since: datetime, until: datetime) -> QuerySet[Any]:
-        """Narrows by a column that is ordered in time, where the time itself has no index."""
+        """Narrows further by a column that rises with time, for tables whose time has no index."""
         return rows
 
 
 class RecordDay(DayFilter):
-    """Records by the day of their settlement, found by ids, which are in the order of admission."""
+    """Filters records by the day of their settlement, by their ids, which rise with the time of admission."""
 
     def within(self, rows: QuerySet[Generation], since: datetime, until: datetime) -> QuerySet[Generation]:
         return rows.filter(pk__gte=first_uuid7(since - LONGEST_WAIT), pk__lt=first_uuid7(until + CLOCKS_APART))
 
 
 class EntryDay(DayFilter):
-    """Ledger entries by day, found by numbers, which are nearly in the order of time."""
+    """Filters ledger entries by day, by their ids, which nearly rise with time."""
 
     def within(self, rows: QuerySet[LedgerEntry], since: datetime, until: datetime) -> QuerySet[LedgerEntry]:
         return rows.filter(pk__gte=_first_entry(since - CLOCKS_APART), pk__lt=_first_entry(until + CLOCKS_APART))
 
 
 def _first_entry(moment: datetime) -> int:
-    """The number of the first ledger entry that is not before a moment."""
-    # By halving, in some thirty reads of one row each: an index on the time would cost every settlement.
+    """Returns the id of the first ledger entry that is not before a moment."""
+    # A binary search of some thirty reads of one row: an index on the time would slow down every settlement.
     numbers = LedgerEntry.objects.order_by("pk").values_list("pk", "created_at")
     newest = numbers.last()
     low, high = 0, newest[0] + 1 if newest else 0
@@ -88,7 +89,7 @@ def _ended_so(outcome: Outcome, failures: QuerySet[Any]) -> QuerySet[Any]:
 
 
 class FailureOutcome(NamedChoices):
-    """Failures of one outcome, which has no index, and so of a few days."""
+    """Filters failures by outcome, which has no index, and therefore by the last days too."""
 
     title = "outcome (last 7 days)"
     parameter_name = "outcome"
@@ -100,7 +101,7 @@ class FailureOutcome(NamedChoices):
 
 
 class FailureProvider(admin.SimpleListFilter):
-    """Failures of one provider, by an index."""
+    """Filters failures by provider."""
 
     title = "provider"
     parameter_name = "provider"
@@ -114,7 +115,7 @@ class FailureProvider(admin.SimpleListFilter):
 
 
 class KindOfEntry(NamedChoices):
-    """Ledger entries by kind; credit has an index of its own."""
+    """Filters ledger entries by kind; credit has an index of its own."""
 
     title = parameter_name = "kind"
     choices_by_value: ClassVar = {
@@ -126,7 +127,7 @@ class KindOfEntry(NamedChoices):
 
 
 class Priced(NamedChoices):
-    """Records without a cost, which have an index of their own."""
+    """Filters records without a cost, which have an index of their own."""
 
     title, parameter_name = "price", "priced"
     choices_by_value: ClassVar = {"no": ("Not priced", lambda rows: rows.filter(cost=None))}
@@ -137,7 +138,7 @@ def _flagged_with(code: str, records: QuerySet[Any]) -> QuerySet[Any]:
 
 
 class Flagged(NamedChoices):
-    """Records with a flag, which have an index of their own."""
+    """Filters records with a flag, which have an index of their own."""
 
     title, parameter_name = "flags", "flagged"
     choices_by_value: ClassVar = {
@@ -147,7 +148,7 @@ class Flagged(NamedChoices):
 
 
 class Suspended(NamedChoices):
-    """Filters accounts by whether they are suspended. Reads every account."""
+    """Filters accounts by whether they are suspended, reading every account."""
 
     title = parameter_name = "suspended"
     choices_by_value: ClassVar = {
@@ -157,7 +158,7 @@ class Suspended(NamedChoices):
 
 
 class Balance(NamedChoices):
-    """Accounts by their balance; reads every wallet."""
+    """Filters accounts by their balance, reading every wallet."""
 
     title = parameter_name = "balance"
     choices_by_value: ClassVar = {

@@ -1,4 +1,4 @@
-"""`GET /v1/generations`, `/v1/generation/{id}` and `/v1/metrics/{id}`: what was served, from its records."""
+"""Serves `GET /v1/generations`, `/v1/generation/{id}` and `/v1/metrics/{id}` from the records."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,7 +27,7 @@ from .usage.representations import metrics_of, record_of, stats_of
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Whose records, and of what time: the first and the last moment that count."""
+    """Selects a key's records of a time; `since` and `until` are included."""
 
     key_id: UUID
     since: datetime | None = None
@@ -35,20 +35,20 @@ class Listing:
 
     @property
     def salt(self) -> str:
-        """Sets the cursors of each key apart: signed with this, one of another key does not verify."""
+        """Returns a salt for signing cursors, so that a cursor of another key does not verify."""
         return f"billing.generations/{self.key_id.hex}"
 
     def cursor(self, record: Generation) -> str:
-        """The record's position, with the bounds of the listing."""
+        """Signs the record's position and the bounds of the listing as a cursor."""
         bounds = (moment and moment.isoformat() for moment in (self.since, self.until))
         return signing.dumps([record.created_at.isoformat(), record.pk.hex, *bounds], salt=self.salt)
 
 
 def page_of(listing: Listing, *, limit: int, after: str | None = None) -> Page[Generation, str]:
-    """One SELECT that reads `limit` + 1 rows of an index, and one of their terms.
+    """Reads a page with one SELECT of `limit` + 1 rows by an index, and one of their terms.
 
-    With a cursor and no bounds the listing goes on within the bounds of its first page. Raises InvalidRequest for a
-    cursor of another key or of other bounds.
+    With a cursor and without bounds, the listing continues within the bounds of its first page. Raises InvalidRequest
+    for a cursor of another key or of other bounds.
     """
     position = None
     if after is not None:
@@ -59,18 +59,18 @@ def page_of(listing: Listing, *, limit: int, after: str | None = None) -> Page[G
 
 
 def newest_first(listing: Listing, after: Position | None) -> QuerySet[Generation]:
-    """The listing behind a position, in the order of the index `generation_by_key`, from which it is read backwards."""
+    """Selects a listing's records older than a position, newest first, by reading `generation_by_key` backwards."""
     records = Generation.objects.filter(key_id=listing.key_id).prefetch_related("terms").order_by("-created_at", "-id")
     if listing.since is not None:
         records = records.filter(created_at__gte=listing.since)
-    if after is not None:  # it lies within `until`
+    if after is not None:  # the position is before `until`
         return older_than(records, after)
     return records if listing.until is None else records.filter(created_at__lte=listing.until)
 
 
 def _continued(listing: Listing, cursor: str) -> tuple[Listing, Position]:
-    """The listing that a cursor goes on with, and where."""
-    refusal = InvalidRequest.of_field("after", "is no cursor of this listing, with this key and these bounds.")
+    """Returns the listing that a cursor continues, and its position. Raises InvalidRequest."""
+    refusal = InvalidRequest.of_field("after", "is not a cursor of this listing with this key and these bounds.")
     try:
         created_at, identifier, *bounds = signing.loads(cursor, salt=listing.salt)
     except signing.BadSignature:
@@ -83,7 +83,7 @@ def _continued(listing: Listing, cursor: str) -> tuple[Listing, Position]:
 
 
 class GenerationsQuery(serializers.Serializer[Any]):
-    """`since` and `until` are inclusive; `after` is the `next_cursor` of the page before."""
+    """Reads the query of the listing. `since` and `until` are inclusive; `after` is the last page's `next_cursor`."""
 
     since = MomentField(required=False, round_up=True)
     until = MomentField(required=False)
@@ -92,14 +92,14 @@ class GenerationsQuery(serializers.Serializer[Any]):
 
 
 class Generations(ControlView):
-    """The calling key's records."""
+    """Lists the calling key's records."""
 
     doing = "listing the generations"
 
     @from_replica
     def get(self, request: Request) -> Response:
-        """`{object: list, data: [GenerationRecord], next_cursor?}`, newest first."""
-        # As a plain dict: DRF takes an empty field of a form for an absent one, and `since=` is a mistake.
+        """Answers `{object: list, data: [GenerationRecord], next_cursor?}`, newest first."""
+        # A plain dict, since DRF takes an empty value in a QueryDict for an absent one, and `since=` is a mistake.
         query = GenerationsQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
         asked = query.validated_data
@@ -112,22 +112,22 @@ class Generations(ControlView):
 
 
 class Statistics(ControlView):
-    """One record of the account, in full."""
+    """Shows one record of the account in full."""
 
     doing = "reading the generation"
 
     def get(self, request: Request, generation_id: str) -> Response:
-        """GenerationStats."""
+        """Answers GenerationStats."""
         return Response(stats_of(_wanted(request, generation_id)))
 
 
 class Metrics(ControlView):
-    """The tokens and the footprint of one record of the account."""
+    """Shows the tokens and the footprint of one record of the account."""
 
     doing = "reading the generation's metrics"
 
     def get(self, request: Request, generation_id: str) -> Response:
-        """GenerationMetricsResponse."""
+        """Answers a GenerationMetricsResponse."""
         return Response(metrics_of(_wanted(request, generation_id)))
 
 
@@ -136,7 +136,7 @@ def _wanted(request: Request, generation_id: str) -> Generation:
 
 
 def of_account(account_id: UUID, public_id: str) -> Generation:
-    """Any record of the account. Raises NotFound for everything else: foreign, unknown and malformed look alike."""
+    """Returns a record of the account. Raises NotFound alike for another account's, an unknown and a malformed id."""
     identifier = parse_generation_id(public_id)
     records = Generation.objects.filter(account_id=account_id).select_related("terms")
     found = None if identifier is None else records.filter(pk=identifier).first()

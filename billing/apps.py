@@ -6,14 +6,14 @@ from gateway.server.hooks import Periodic, Reading, worker_hooks
 
 
 class BillingConfig(AppConfig):
-    """The prepaid ledger and the records of what was served and billed."""
+    """Configures the app that keeps the prepaid ledger and the records of served requests."""
 
     name = "billing"
 
     def ready(self) -> None:
         from django.conf import settings
 
-        from accounts.models import Account  # models exist from here on
+        from accounts.models import Account  # models can only be imported now
 
         from . import notices
         from .accounts import ensure_wallet, keep_currency
@@ -27,8 +27,8 @@ class BillingConfig(AppConfig):
         worker_hooks.beat += [
             Periodic(0, recovery.work),
             Periodic(rollups.EVERY_SECONDS, rollups.WorkersShare(settled_accounts).advance),
-            Periodic(overdraft.EVERY_SECONDS, overdraft.look, spread=True),
-            Periodic(notices.EVERY_SECONDS, notices.look, spread=True),
+            Periodic(overdraft.EVERY_SECONDS, overdraft.raise_alerts, spread=True),
+            Periodic(notices.EVERY_SECONDS, notices.send_due, spread=True),
             Periodic(0, request_failures.failure_log.flush),
             Periodic(request_failures.DROP_EVERY_SECONDS, request_failures.drop_some, spread=True),
         ]
@@ -37,7 +37,7 @@ class BillingConfig(AppConfig):
         worker_hooks.readings.append(
             Reading(
                 "gateway_spool_files",
-                "Outcomes that wait in this machine's spool: for the database, for who has claimed them, for a person.",
+                "Files in this machine's spool: waiting for the database, claimed by a process, or set aside (poison).",
                 spool.lengths,
                 how="livemostrecent",
                 label="state",

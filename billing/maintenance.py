@@ -1,4 +1,4 @@
-"""What the workers' beat does for billing now and then, and `maintain` for a stopped server."""
+"""Does the upkeep of billing, for the workers' beat and for `maintain` on a stopped server."""
 
 import time
 from dataclasses import dataclass, field
@@ -18,10 +18,10 @@ FROZEN_SECONDS = 30.0
 
 @dataclass(slots=True)
 class Recovery:
-    """A worker's share of `maintain`: replays the spool, and sweeps when live streams have renewed their checkpoints.
+    """Does a worker's share of `maintain`: replays the spool, and sweeps once live streams have renewed checkpoints.
 
-    That is two minutes after this worker's start, after its database was last away, and after it was itself frozen:
-    before, every checkpoint may look stale though its stream lives.
+    It sweeps only two minutes after this worker's start, after the database was last away, and after the worker itself
+    was stalled: until then the checkpoint of a live stream may look stale.
     """
 
     quiet_since: float = field(default_factory=time.monotonic)
@@ -29,12 +29,12 @@ class Recovery:
     worked_at: float = field(default_factory=time.monotonic)
 
     def start(self) -> None:
-        """At the worker's boot: what it (or another) left claimed in the spool goes back."""
+        """Releases files in the spool that dead workers had claimed, when the worker starts."""
         self.quiet_since = self.looked_at = self.worked_at = time.monotonic()
         spool.reclaim()
 
     def work(self) -> None:
-        """What is due; called once a second."""
+        """Does what is due. Called once a second."""
         if time.monotonic() - self.worked_at > FROZEN_SECONDS:
             self.quiet_since = time.monotonic()
         try:
@@ -55,8 +55,8 @@ class Recovery:
             raise
 
 
-class Maintained(NamedTuple):
-    """What was settled, and what a person has to look at."""
+class MaintenanceCounts(NamedTuple):
+    """Counts what was settled (`spooled`, `orphaned`), and what a person has to look at (`poisoned`, `unsettled`)."""
 
     spooled: int
     orphaned: int
@@ -64,16 +64,16 @@ class Maintained(NamedTuple):
     unsettled: int
 
 
-def maintain_once() -> Maintained:
-    """Settles what the spool and the checkpoints hold, rolls usage up, and mails staff and owners what they need.
+def maintain_once() -> MaintenanceCounts:
+    """Settles the spool and stale checkpoints, rolls usage up, and sends due mail to staff and owners.
 
-    The spool goes first: it knows the end of a stream, where its checkpoint knows less.
+    The spool comes first: it has a stream as it ended, while the stream's checkpoint is older.
     """
     spool.reclaim()
     spooled = replay_spool()
     swept = sweep()
     rollups.advance(rollups.RECORDS_PER_MAINTENANCE)
-    overdraft.look()
-    notices.look()
-    mail.finish()  # `maintain` may end now, and its threads with it
-    return Maintained(spooled, swept.settled, len(spool.poisoned()), swept.unsettled)
+    overdraft.raise_alerts()
+    notices.send_due()
+    mail.finish()  # waits for mail sent by threads, which would end with `maintain`
+    return MaintenanceCounts(spooled, swept.settled, len(spool.poisoned()), swept.unsettled)

@@ -1,12 +1,12 @@
-"""Tables of billing: the ledger (Wallet, LedgerEntry) and the sums of the records by day (DailyUsage).
+"""Defines tables of billing: the ledger (Wallet, LedgerEntry) and the sums of the records by day (DailyUsage).
 
-Others stand with their subject: `ledger.records`, `usage.request_failures`, `notices`.
+Other tables are defined in `ledger.records`, `usage.request_failures` and `notices`.
 
-The invariant: a wallet's balance is the sum of its ledger entries, and its seq is their number. Entries are only ever
-added; the database itself refuses their update and deletion (migration 0002).
+A wallet's balance is always the sum of its ledger entries, and its seq is their number. Entries are only ever added;
+the database itself refuses to update or delete them (migration 0002).
 
-An account's DailyUsage is the sums of exactly its records with `created_at <= rolled_until` of its UsageWatermark.
-docs/growth.md says why.
+An account's DailyUsage always sums up exactly its records with `created_at <= rolled_until` of its UsageWatermark.
+docs/growth.md explains why.
 """
 
 from typing import Any, ClassVar, NoReturn
@@ -56,11 +56,11 @@ __all__ = [
 ]
 
 _OF_A_DAY = ["account", "day", "key", "alias_id", "provider", "model", "region", "endpoint", "energy_source"]
-NO_ALIAS = UUID(int=0)  # in place of null, which a unique constraint would let in many times
+NO_ALIAS = UUID(int=0)  # instead of null, since a unique constraint allows any number of nulls
 
 
 class Wallet(models.Model):
-    """An account's balance and the sequence number of its last ledger entry; the row that a settlement locks."""
+    """Holds an account's balance and the sequence number of its last ledger entry. Settlements lock this row."""
 
     account = models.OneToOneField(Account, on_delete=models.PROTECT, primary_key=True)
     balance = MoneyField(default=0, editable=False)
@@ -74,11 +74,11 @@ class Wallet(models.Model):
 
 
 class ImmutableRow(TypeError):
-    """An attempt to change or remove a ledger entry. A mistake is undone by a second entry."""
+    """A ledger entry cannot be changed or removed. A mistake is undone by a second entry."""
 
 
 class LedgerQuerySet(models.QuerySet["LedgerEntry"]):
-    """Reads, and creation by `billing.ledger.entries`; nothing else."""
+    """Refuses updates and deletions: entries are only read, and created by `billing.ledger.entries`."""
 
     def update(self, **kwargs: Any) -> NoReturn:
         raise ImmutableRow("Ledger entries are never changed.")
@@ -88,10 +88,10 @@ class LedgerQuerySet(models.QuerySet["LedgerEntry"]):
 
 
 class LedgerEntry(models.Model):
-    """One movement of an account's balance: a grant, a correction, or the usage of one generation."""
+    """Records one change of an account's balance: a grant, a correction, or the usage of one generation."""
 
     class Kind(models.TextChoices):
-        """Why the balance moved."""
+        """Lists the reasons for a change of balance."""
 
         GRANT = "grant", "grant"
         CORRECTION = "correction", "correction"
@@ -113,7 +113,7 @@ class LedgerEntry(models.Model):
         ordering: ClassVar = ["account", "seq"]
         verbose_name_plural = "ledger entries"
         indexes: ClassVar = [
-            # Credit, which has references, is rare among usage: both are small, and a settlement writes to neither.
+            # Entries with a reference are few: both indexes stay small, and no settlement writes to them.
             models.Index(fields=["account", "seq"], name="ledger_credit_by_account", condition=~Q(reference=None)),
             models.Index(fields=["id"], name="ledger_credit", condition=~Q(reference=None)),
         ]
@@ -142,7 +142,7 @@ class LedgerEntry(models.Model):
 
 
 class OverdraftAlert(models.Model):
-    """Staff have been alerted that this account is far below zero; removed once its balance is zero or more again."""
+    """Records that staff were alerted to an account far below zero. It is removed once the balance has recovered."""
 
     account = models.OneToOneField(
         Account, on_delete=models.CASCADE, primary_key=True, related_name="overdraft_alert", editable=False
@@ -154,11 +154,11 @@ class OverdraftAlert(models.Model):
 
 
 class UsageWatermark(models.Model):
-    """How far an account's records are rolled up. The row that whoever rolls them up locks."""
+    """Records how far an account's records are rolled up. A process that rolls them up locks this row."""
 
     account = models.OneToOneField(Account, on_delete=models.PROTECT, primary_key=True, related_name="usage_watermark")
     rolled_until = models.DateTimeField()
-    # Ledger entries known to lie behind: the wallet's seq less this is about what the raw tail holds, without counting.
+    # Ledger entries known to be rolled up: the wallet's seq less this is roughly the length of the tail.
     entries = models.BigIntegerField(default=0)
 
     def __str__(self) -> str:
@@ -166,10 +166,10 @@ class UsageWatermark(models.Model):
 
 
 class DailyUsage(models.Model):
-    """One UTC day of one account, key, alias, route, endpoint and source of energy. Sums are of what knows the figure.
+    """Sums up one UTC day of one account, key, alias, route, endpoint and source of energy.
 
-    `cost` is in the account's currency; `priced` requests have it, and `cost_eur`. Absent is not zero: a figure that no
-    request knew is a sum of zero beside a count of zero.
+    Sums cover the requests that have the figure, whose number is in another column: `priced` requests have `cost`, in
+    the account's currency, and `cost_eur`. A sum of zero with a count of zero means that the figure is unknown.
     """
 
     day = models.DateField()
@@ -180,7 +180,7 @@ class DailyUsage(models.Model):
     model = models.CharField(max_length=255)
     region = models.CharField(max_length=16)
     endpoint = models.CharField(max_length=12)
-    energy_source = models.CharField(max_length=10, blank=True, default="", db_default="")  # empty: not known, not kept
+    energy_source = models.CharField(max_length=10, blank=True, default="", db_default="")  # empty: unknown
 
     requests = models.BigIntegerField()
     prompt_tokens = models.BigIntegerField()
@@ -194,13 +194,13 @@ class DailyUsage(models.Model):
     energy_wh = ExactDecimalField(places=FOOTPRINT_PLACES)
     carbon_known = models.BigIntegerField()
     carbon_gco2e = ExactDecimalField(places=FOOTPRINT_PLACES)
-    # Days from before these were added up know the times of no request.
+    # These are zero in days that were rolled up before the columns existed, and so are those below.
     duration_known = models.BigIntegerField(default=0, db_default=0)
     duration_ms = models.BigIntegerField(default=0, db_default=0)
     first_token_known = models.BigIntegerField(default=0, db_default=0)
     first_token_ms = models.BigIntegerField(default=0, db_default=0)
-    # Nor the bounds of any energy, what was embodied, or where the provider measured. `energy_wh_bounded` is the energy
-    # that the bounds are of.
+    # `measured` counts the requests whose provider measured their energy; `energy_wh_bounded` sums the energy of those
+    # that have bounds.
     measured = models.BigIntegerField(default=0, db_default=0)
     bounds_known = models.BigIntegerField(default=0, db_default=0)
     energy_wh_low = ExactDecimalField(places=FOOTPRINT_PLACES, default=0, db_default=0)
@@ -211,7 +211,7 @@ class DailyUsage(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            # Begins with what an account's statistics ask for, and so is their index too.
+            # The first columns are those that an account's statistics filter by, so this is their index too.
             models.UniqueConstraint(fields=_OF_A_DAY, name="one_row_of_usage_per_day_group_and_source"),
             models.CheckConstraint(
                 condition=Q(requests__gt=0, priced__gte=0, energy_known__gte=0, carbon_known__gte=0),
@@ -221,7 +221,7 @@ class DailyUsage(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["key", "day"], name="daily_usage_by_key"),
             models.Index(fields=["alias_id", "day"], name="daily_usage_by_alias", condition=~Q(alias_id=NO_ALIAS)),
-            models.Index(fields=["day"], name="daily_usage_by_day"),  # of all accounts: the admin's first page
+            models.Index(fields=["day"], name="daily_usage_by_day"),  # for all accounts, on the admin's first page
         ]
 
     def __str__(self) -> str:

@@ -1,8 +1,8 @@
-"""Mail to an account's owners: its balance is low or used up, a key ends soon, it is suspended, no longer, or closed.
+"""Mails an account's owners: its balance is low or used up, a key expires soon, it is suspended, restored or closed.
 
-One mail to each owner for each event, from any number of workers: whoever changes the `sent_at` of its row sends, and
-takes that back where the mail server refuses, so that a later look tries again. The row goes once the balance has
-recovered. Nobody waits for a mail: this is the work of the beat and of `maintain`.
+Each owner gets one mail for each event, however many workers there are: the worker that sets `sent_at` of a notice's
+row sends it, and clears it again if the mail server refuses, so that a later run tries again. A notice is deleted once
+its event is over, such as when the balance has recovered. The beat and `maintain` send the mail, so no request waits.
 """
 
 from datetime import datetime, timedelta
@@ -23,18 +23,18 @@ from gateway.money import plain
 from gateway.pages import mail
 
 EVERY_SECONDS = 300.0
-AHEAD = timedelta(days=7)  # of a key's expiry
-SHORT_LIVED = timedelta(days=8)  # a key that lives no longer has its end in view when it is made
+AHEAD = timedelta(days=7)  # how long before its expiry a key's owners are mailed
+SHORT_LIVED = timedelta(days=8)  # a key with a shorter life gets no mail: its end was near when it was made
 TRIED_FOR = timedelta(days=1)
 CENT = Decimal("0.01")
-MOST_AT_ONCE = 100  # the rest follow at the next look
+MOST_AT_ONCE = 100  # the rest follow at the next run
 
 
 class Notice(models.Model):
-    """A mail about one event to one person, sent or about to be. `subject` is the account, key or suspension."""
+    """Records a mail to a person about an event, sent or due. `subject` is the id of the account, key or suspension."""
 
     class Kind(models.TextChoices):
-        """The event."""
+        """Lists the events."""
 
         LOW = "low", "balance is low"
         EMPTY = "empty", "no credit left"
@@ -59,8 +59,8 @@ class Notice(models.Model):
         return f"{self.account_id}: {self.kind}"
 
 
-def look() -> int:
-    """Forgets what is over, notes what is new, and sends what has not been sent; returns how many mails went out."""
+def send_due() -> int:
+    """Deletes notices that are over, adds new ones, and sends those that are due. Returns how many mails were sent."""
     now = timezone.now()
     _over(now).delete()
     _raise(now)
@@ -73,7 +73,7 @@ def _willing() -> QuerySet[User]:
 
 
 def _expiring(now: datetime) -> QuerySet[ApiKey]:
-    """Keys that are about to expire. The Playground renews its own."""
+    """Selects keys that are about to expire, except the Playground's, which it renews itself."""
     return ApiKey.objects.filter(
         deleted_at=None,
         is_playground=False,
@@ -84,13 +84,13 @@ def _expiring(now: datetime) -> QuerySet[ApiKey]:
 
 
 def _suspensions(now: datetime) -> dict[Notice.Kind, QuerySet[Suspension]]:
-    """Suspensions by what is to be told of them: those that hold, and those that were lifted a short time ago."""
+    """Selects suspensions by kind of notice: those in force, and those that were lifted a short time ago."""
     lifted = Suspension.objects.filter(ended_at__gt=now - TRIED_FOR, account__closed_at=None)
     return {Notice.Kind.SUSPENDED: Suspension.objects.filter(ended_at=None), Notice.Kind.LIFTED: lifted}
 
 
 def _over(now: datetime) -> QuerySet[Notice]:
-    """Notices whose event has passed, or whose person no longer owns the account."""
+    """Selects notices whose event has passed, or whose person no longer owns the account."""
     over = Q(kind=Notice.Kind.EMPTY, account__wallet__balance__gt=0)
     over |= Q(kind=Notice.Kind.LOW, account__wallet__balance__gte=F("account__low_balance"))
     over |= Q(kind=Notice.Kind.LOW, account__low_balance=None)
@@ -103,16 +103,17 @@ def _over(now: datetime) -> QuerySet[Notice]:
 
 
 def _raise(now: datetime) -> None:
-    """Notes each event to each owner who wants mail and has no notice of it."""
+    """Adds a notice of each event for each owner who wants mail and does not have one."""
     owners = Membership.objects.filter(role=Membership.Role.OWNER, user__in=_willing())
-    # An account that never had credit was not used up.
+    # An account that never had credit cannot have used it up.
     empty = owners.filter(account__wallet__balance__lte=0, account__wallet__seq__gt=0)
     low = owners.filter(account__wallet__balance__gt=0, account__wallet__balance__lt=F("account__low_balance"))
     told = Notice.objects.filter(subject=OuterRef("account_id"), person=OuterRef("user_id"))
     for kind, found in ((Notice.Kind.EMPTY, empty), (Notice.Kind.LOW, low)):
         new = found.filter(~Exists(told.filter(kind=kind)))
         _note(kind, new.values_list("account_id", "user_id", "account_id"), now)
-    # An account has many owners. One filter asks everything of the same one; a second filter would ask it of any.
+    # An account may have several owners. Within one filter all conditions are about the same owner; those of a second
+    # filter could be true of another one.
     owner = "account__membership"
     told = Notice.objects.filter(subject=OuterRef("pk"), person=OuterRef(f"{owner}__user"))
     is_willing_owner = {f"{owner}__role": Membership.Role.OWNER, f"{owner}__user__in": _willing()}
@@ -123,7 +124,7 @@ def _raise(now: datetime) -> None:
 
 
 def _note(kind: Notice.Kind, found: QuerySet[Any, tuple[UUID, int, UUID]], now: datetime) -> None:
-    """Writes notices of these accounts, people and subjects."""
+    """Writes a notice for each account, person and subject."""
     new = [
         Notice(kind=kind, account_id=account_id, person_id=person_id, subject=subject, raised_at=now)
         for account_id, person_id, subject in found[:MOST_AT_ONCE]
@@ -132,18 +133,18 @@ def _note(kind: Notice.Kind, found: QuerySet[Any, tuple[UUID, int, UUID]], now: 
 
 
 def _send(pk: UUID) -> bool:
-    """Sends a notice, unless it is over by now or another process sends it. Returns whether it was sent."""
+    """Sends a notice, unless it is over by now or another process is sending it. Tells whether it was sent."""
     now = timezone.now()
     _over(now).filter(pk=pk).delete()
     if not Notice.objects.filter(pk=pk, sent_at=None, person__in=_willing()).update(sent_at=now):
         return False
     try:
         message = _mail(Notice.objects.select_related("account__wallet", "person").get(pk=pk))
-        release("default")  # a mail server may take its time
+        release("default")  # a mail server may be slow
         mail.send(message)
-    except Exception as error:  # noqa: BLE001  # whatever a mail server, the network or one account's data does
+    except Exception as error:  # noqa: BLE001  # a fault of the mail server, the network or one account's data
         Notice.objects.filter(pk=pk).update(sent_at=None)
-        mail.outage.failed(type(error).__name__)  # its words quote addresses
+        mail.outage.failed(type(error).__name__)  # not its text, which quotes addresses
         return False
     mail.outage.worked()
     return True

@@ -1,4 +1,4 @@
-"""What the database holds about one person, shown and erased (docs/security.md#what-people-may-ask-for)."""
+"""Shows and erases what the database holds about one person (docs/security.md#what-people-may-ask-for)."""
 
 import re
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class NobodyKnown(LookupError):
 
 
 class StillOwns(ValueError):
-    """The person alone owns an account that is open."""
+    """The person is the only owner of an open account."""
 
 
 def export(email: str) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _forget(person: User) -> str:
     if not LogEntry.objects.filter(user=person).exists():
         person.delete()
         return "erased"
-    # The history of what staff did would go with the row.
+    # The row stays, because the history of what the person did as staff would be deleted with it.
     person.email = f"{identifier}@forgotten.invalid"
     person.first_name = person.last_name = ""
     person.is_active = person.is_staff = person.is_superuser = person.wants_notices = False
@@ -80,7 +80,7 @@ def _forget(person: User) -> str:
     person.save()
     person.groups.clear()
     person.user_permissions.clear()
-    return f"the history of staff keeps the person as {person.email}, who is inactive; all else is erased"
+    return f"the history of staff keeps the person, inactive, as {person.email}; all else is erased"
 
 
 def _known(email: str) -> tuple[str, User | None]:
@@ -100,7 +100,7 @@ def _require_other_owners(person: User) -> None:
             alone.append(account.name)
     if alone:
         raise StillOwns(
-            f"{person.email} is the only owner of {', '.join(alone)}. Make somebody else one, or close the account."
+            f"{person.email} is the only owner of {', '.join(alone)}. Add another owner, or close the account."
         )
 
 
@@ -127,7 +127,7 @@ def _sessions(person: User) -> Iterator[Session]:
 
 
 def _history_about(email: str, person: User | None) -> list[LogEntry]:
-    """Returns the history of what staff did to the person, and all of it that mentions the address."""
+    """Returns the log entries of what staff did to the person, and those that mention the address."""
     about = Q(object_repr__icontains=email) | Q(change_message__icontains=email)
     if person is not None:
         about |= Q(content_type=ContentType.objects.get_for_model(User), object_id=str(person.pk))
@@ -135,12 +135,12 @@ def _history_about(email: str, person: User | None) -> list[LogEntry]:
 
 
 def _rewrite_history(email: str, person: User | None, instead: str) -> None:
-    """Puts other words in the place of the address, which may be a part of a longer one."""
+    """Replaces the address in log entries, but not where it is a part of a longer address."""
     address = re.compile(rf"(?<![\w.+-]){re.escape(email)}(?![\w-]|\.\w)", re.IGNORECASE)
     people = ContentType.objects.get_for_model(User)
     for entry in _history_about(email, person):
         entry.object_repr = address.sub(instead, entry.object_repr)
         entry.change_message = address.sub(instead, entry.change_message)
         if person is not None and (entry.content_type_id, entry.object_id) == (people.pk, str(person.pk)):
-            entry.object_repr = instead  # A long address was cut.
+            entry.object_repr = instead  # even if a long address was cut there
         entry.save(update_fields=["object_repr", "change_message"])

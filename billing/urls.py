@@ -1,4 +1,4 @@
-"""The endpoints on what was served."""
+"""Routes the endpoints that read records."""
 
 from django.urls import re_path
 

@@ -1,4 +1,4 @@
-"""The pages on aliases. They refuse what the API refuses."""
+"""Shows the pages on aliases, which refuse the same names and targets as the API."""
 
 import re
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ NAME_RULE = f"{ALIAS_RULE[0].upper()}{ALIAS_RULE[1:]}."
 
 @dataclass(frozen=True, slots=True)
 class AliasLine:
-    """An alias in the list. `problem` is why it could not be served now."""
+    """Holds an alias's line in the list. `problem` says why it could not be served now."""
 
     alias: Alias
     totals: Totals
@@ -46,7 +46,7 @@ class AliasLine:
 
 
 class NameField(forms.CharField):
-    """A bare name, in any case."""
+    """Reads a name without its prefix, in upper or lower case."""
 
     def __init__(self) -> None:
         super().__init__(label="Name", help_text=NAME_RULE, widget=forms.TextInput(attrs=AS_TYPED))
@@ -60,7 +60,7 @@ class NameField(forms.CharField):
 
 
 class TargetField(forms.CharField):
-    """A route's id, typed or picked from `routes`; checked like a target of the API."""
+    """Reads a route's id, typed or picked from `routes`, and checks it as the API checks a target."""
 
     def __init__(self, account: Account, catalogue: Snapshot, today: date) -> None:
         super().__init__(
@@ -72,7 +72,7 @@ class TargetField(forms.CharField):
         self._account, self._catalogue, self._today = account, catalogue, today
 
     def get_bound_field(self, form: forms.BaseForm, field_name: str) -> forms.BoundField:
-        # The page has a list of choices for it (templates/dashboard/target_field.html).
+        # The page has a datalist of routes for the field (templates/dashboard/target_field.html).
         bound = super().get_bound_field(form, field_name)
         self.widget.attrs["list"] = f"{bound.auto_id}-routes"
         return bound
@@ -92,7 +92,7 @@ class TargetField(forms.CharField):
 
 
 class CreateForm(forms.Form):
-    """A name and its target."""
+    """Asks for a new alias's name and target."""
 
     name = NameField()
 
@@ -102,7 +102,7 @@ class CreateForm(forms.Form):
 
 
 class RenameForm(forms.Form):
-    """A new name."""
+    """Asks for an alias's new name."""
 
     name = NameField()
 
@@ -111,7 +111,7 @@ class RenameForm(forms.Form):
 
 
 class RepointForm(forms.Form):
-    """A new target."""
+    """Asks for an alias's new target."""
 
     def __init__(self, data: Any, alias: Alias, catalogue: Snapshot, today: date) -> None:
         super().__init__(data, auto_id="repoint-%s", label_suffix="")
@@ -120,7 +120,7 @@ class RepointForm(forms.Form):
 
 @account_page("GET", "HEAD", "POST")
 def alias_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """The aliases of an account, and a form for one more."""
+    """Lists an account's aliases, and creates aliases."""
     account, now = current.account, timezone.now()
     form = CreateForm(request.POST if request.method == "POST" else None, account, snapshot.current(), now.date())
     if form.is_valid():
@@ -142,7 +142,7 @@ def alias_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 @signed_in_page("GET", "HEAD", "POST")
 def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
-    """One alias: use, history, and forms that rename and repoint it."""
+    """Shows an alias's usage and history, and renames or repoints it."""
     alias = Alias.objects.select_related("account").filter(pk=alias_id).first()
     if alias is None:
         return _gone(request, alias_id)
@@ -179,7 +179,7 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
 
 @signed_in_page("GET", "HEAD", "POST")
 def delete_alias(request: HttpRequest, alias_id: UUID) -> HttpResponse:
-    """Asks first; a form sent from there deletes."""
+    """Asks for a confirmation on GET, and deletes the alias on POST."""
     alias = Alias.objects.select_related("account").filter(pk=alias_id).first()
     if alias is None:
         return _gone(request, alias_id)
@@ -202,7 +202,7 @@ def _fault(name: str) -> str:
 
 
 def _gone(request: HttpRequest, alias_id: UUID) -> HttpResponse:
-    """Leads from a page that is out of date to the list. Raises Http404 for anybody else's."""
+    """Redirects from the page of a deleted alias to the list. Raises Http404 for an unknown or another's alias."""
     own = AliasEvent.objects.filter(account__membership__user=request.user.pk)
     last = own.filter(alias_id=alias_id, event_type=AliasEvent.Type.DELETED).first()
     if last is None:
@@ -231,7 +231,7 @@ def _problem(alias: Alias) -> str | None:
 
 
 def _routes(catalogue: Snapshot, today: date, currency: str) -> list[tuple[str, str]]:
-    """The 4-part ids and places of routes that could serve now, provider by provider."""
+    """Returns the ids and places of the routes that could serve now, provider by provider."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for _, routes in listed(catalogue, View(today, held=quota.held(catalogue.with_quota, today))):
         for route in routes:

@@ -1,4 +1,4 @@
-"""The carbon page, which prints as a report: every figure is a sum over the lines of its CSV."""
+"""Shows the carbon page, which prints as a report. Every figure is a sum over the lines of its CSV."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -39,10 +39,10 @@ _ZERO = Decimal(0)
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Wh and grams CO2e added up, each over the requests that know the figure, whose number stands beside it."""
+    """Adds up Wh and gCO2e, each over the requests that have the figure, and counts these requests."""
 
-    # Where the bounds of a request are not known, low and high take its figure. Those of carbon are to it as the
-    # energy's are to the energy, on each day, route and source.
+    # If the bounds of a request are unknown, its figure counts as both. The bounds of carbon have the same ratio to the
+    # carbon as the bounds of energy have to the energy, for each day, route and source.
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -76,7 +76,7 @@ class Footprint:
 
     @property
     def line(self) -> dict[str, Value]:
-        """The columns of the CSV; an unknown figure is an empty cell."""
+        """Returns the columns of the CSV; an unknown figure is an empty cell."""
         return {
             "requests": self.requests,
             "prompt_tokens": self.prompt_tokens,
@@ -93,7 +93,7 @@ class Footprint:
 
     @property
     def kwh(self) -> Decimal | None:
-        """The energy; None is unknown, as below."""
+        """Returns the energy in kWh; None is unknown, as in the properties below."""
         return self.energy_wh / _THOUSAND if self.energy_known else None
 
     @property
@@ -126,7 +126,7 @@ COLUMNS = tuple(Footprint().line)
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """The emission of the same energy on the grid of another place now, and the places on offer."""
+    """Holds the emission that the same energy would have on another place's grid now, and the places to choose from."""
 
     route: Route
     kg: Decimal
@@ -136,7 +136,10 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Footprints added up; None is a source that was not kept. `whole` is the part that knows all of its carbon."""
+    """Holds sums of footprints by group, day and source; None is a source that was not recorded.
+
+    `whole` is the sum of the lines whose requests all have operational and embodied carbon.
+    """
 
     sums: Footprint
     groups: dict[Group, Footprint]
@@ -154,7 +157,7 @@ class Report:
 
     @property
     def by_source(self) -> list[tuple[str, Footprint, Decimal | None]]:
-        """The sources, best first, each with its share of the known energy in percent."""
+        """Returns the sources, best first, each with its share of the known energy in percent."""
         known = self._energy_by_source
         total = sum(known.values())
         lines: list[tuple[str, Footprint, Decimal | None]] = [
@@ -168,14 +171,14 @@ class Report:
 
     @property
     def quality(self) -> Decimal | None:
-        """The score of each source weighted by its energy."""
+        """Returns the mean of the sources' QUALITY, weighted by their energy."""
         known = self._energy_by_source
         total = sum(known.values())
         return sum(QUALITY[name] * wh for name, wh in known.items()) / total if total else None
 
     @property
     def sci(self) -> tuple[Decimal, Decimal | None] | None:
-        """Software Carbon Intensity, g CO2e per request and per 1,000 tokens, of `whole`."""
+        """Returns the Software Carbon Intensity of `whole`: gCO2e per request and per 1,000 tokens."""
         grams, tokens = self.whole.total_kg, self.whole.prompt_tokens + self.whole.completion_tokens
         if grams is None:
             return None
@@ -189,7 +192,7 @@ class Report:
 @account_page()
 @from_replica
 def carbon(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """422 where the days are none that could be shown."""
+    """Shows the carbon page. Answers 422 if the days are invalid."""
     query, now = request.GET.dict(), timezone.now()
     choice, form = choices.read(query, current.account, "carbon", now, windows=choices.REPORTED, extra=("elsewhere",))
     context = {"choice": choice, "form": form, "printed_at": now}
@@ -218,7 +221,7 @@ def _shown(choice: Choice) -> dict[str, Any]:
 
 
 def read(choice: Choice) -> Report:
-    """Two SELECTs, and two more by key or alias, which the lines of the CSV do not tell apart."""
+    """Adds up a report, with two SELECTs, and two more by key or alias, which the lines of the CSV do not have."""
     sums, whole = Footprint(), Footprint()
     groups, days, sources = dict[Group, Footprint](), dict[date, Footprint](), dict[str | None, Footprint]()
     finer = [by for by in choices.COLUMNS[choice.by] if by not in BY]
@@ -241,7 +244,7 @@ def read(choice: Choice) -> Report:
 
 
 def _elsewhere(sums: Footprint, locode: str | None) -> Elsewhere | None:
-    """The grid of that place, else the cleanest. Raises Http404 for a place without a grid."""
+    """Compares with the grid of a place, or with the cleanest grid. Raises Http404 for a place without a grid."""
     places: dict[str, Route] = {}
     for offer in snapshot.current().offers.values() if snapshot.is_loaded() else ():
         for route in offer.routes.values():
@@ -261,7 +264,7 @@ def _elsewhere(sums: Footprint, locode: str | None) -> Elsewhere | None:
 @account_page("GET")  # no HEAD: it would read everything for nothing
 @from_replica
 def carbon_export(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
-    """The sums by day, route and source as CSV."""
+    """Streams the sums by day, route and source as CSV."""
     return chosen_csv(request, current, "carbon", lambda _: ("day", *BY, *COLUMNS), _csv_lines)
 
 

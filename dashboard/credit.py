@@ -1,4 +1,4 @@
-"""The page on an account's credit: balance, movements and statements."""
+"""Shows the page on an account's credit: balance, ledger and statements."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -33,7 +33,7 @@ from .parts.funds import WINDOW_DAYS, funds_of, usage_by_day
 
 PAGE_ENTRIES = 50
 PRINTED = "html"
-MOST_PRINTED = 50_000  # requests that are read for a page
+MOST_PRINTED = 50_000  # requests that are read for a printed page
 LAST_SEQ = 2**63 - 1
 OLDEST_MONTH = date(2000, 1, 1)  # no account is that old
 COLUMNS = (
@@ -50,7 +50,7 @@ COLUMNS = (
 
 
 class Shown(StrEnum):
-    """The lists: credit beside the usage of each day, or single entries."""
+    """Names the lists: credit along with each day's usage, or single entries."""
 
     DAYS = "days"
     ALL = "all"
@@ -60,7 +60,7 @@ class Shown(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """An entry, and the public id of its record."""
+    """Holds an entry, and the public id of its record."""
 
     entry: LedgerEntry
     generation_id: str | None
@@ -68,7 +68,7 @@ class LedgerLine:
 
 @dataclass(frozen=True, slots=True)
 class DayLine:
-    """The usage of a day, or a grant or correction of it."""
+    """Holds the usage of a day, or a grant or correction on that day."""
 
     day: date
     totals: Totals | None = None
@@ -77,7 +77,7 @@ class DayLine:
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """The lines of a month, newest first; `older` and `newer` name the months beside it."""
+    """Holds the lines of a month, newest first; `older` and `newer` are the months before and after it."""
 
     days: Days
     lines: list[DayLine]
@@ -86,7 +86,7 @@ class Month:
 
 
 class StatementForm(forms.Form):
-    """The bounds of a statement: UTC days, or moments as `Period` has them; this month up to today by default."""
+    """Asks for a statement's bounds: UTC days, or moments as in `Period`. The default is this month up to today."""
 
     since = forms.CharField(label="From", widget=forms.DateInput({"type": "date"}))
     until = forms.CharField(label="To", widget=forms.DateInput({"type": "date"}))
@@ -97,7 +97,7 @@ class StatementForm(forms.Form):
 
     @property
     def period(self) -> Period:
-        """The period of a valid form."""
+        """Returns the period of a valid form."""
         return Period.between(self.cleaned_data["since"], self.cleaned_data["until"])
 
     def clean_since(self) -> str:
@@ -117,7 +117,7 @@ class StatementForm(forms.Form):
 
 @account_page()
 def credit(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """The balance, the ledger (`show`; a `month`, or `before` or `after` an entry) and the form for statements."""
+    """Shows the balance, the ledger (`show`; a `month`, or `before` or `after` an entry) and a form for statements."""
     try:
         has_position = "before" in request.GET or "after" in request.GET
         shown = Shown(request.GET.get("show", Shown.ALL if has_position else Shown.DAYS))
@@ -149,7 +149,7 @@ def credit(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 
 def month_of(account: Account, days: Days, now: datetime) -> Month:
-    """The usage of each day of a month beside its credit. Three SELECTs."""
+    """Returns each day's usage and credit in a month, with three SELECTs."""
     by_day = usage_by_day(Scope(account.pk), days, with_errors=False)
     used = [DayLine(day, totals) for day, totals in by_day.items() if totals.requests]
     credited = [DayLine(entry.created_at.astimezone(UTC).date(), entry=entry) for entry in credit_of(account.pk, days)]
@@ -163,8 +163,8 @@ def month_of(account: Account, days: Days, now: datetime) -> Month:
 
 
 def credit_of(account_id: UUID, days: Days) -> list[LedgerEntry]:
-    """The grants and corrections of these days, newest first."""
-    # In the words of the index's condition, as in `ledger_page`.
+    """Returns the grants and corrections of these days, newest first."""
+    # The filter repeats the condition of the index, so that the index is used, as in `ledger_page`.
     entries = LedgerEntry.objects.filter(account_id=account_id).exclude(reference=None)
     return list(entries.filter(created_at__gte=days.since, created_at__lt=days.before).order_by("-seq"))
 
@@ -172,10 +172,10 @@ def credit_of(account_id: UUID, days: Days) -> list[LedgerEntry]:
 def ledger_page(
     account_id: UUID, shown: Shown = Shown.ALL, *, before: int | None = None, after: int | None = None
 ) -> Page[LedgerLine, int]:
-    """A page of entries, newest first, from an entry's `seq`. One SELECT by an index."""
+    """Returns a page of entries, newest first, `before` or `after` an entry's `seq`, with one SELECT by an index."""
     entries = LedgerEntry.objects.filter(account_id=account_id)
     if shown == Shown.CREDIT:
-        entries = entries.exclude(reference=None)  # in the words of the index's condition
+        entries = entries.exclude(reference=None)  # the condition of the index
     else:
         entries = entries.select_related("generation").only(*COLUMNS)
         if shown == Shown.USAGE:
@@ -197,10 +197,10 @@ def ledger_page(
 @account_page("GET")  # no HEAD: it would read the whole statement for nothing
 @from_replica
 def statement(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
-    """The download, by `since`, `until` and `format`. A bound at fault leads back to the credit page."""
+    """Streams the statement of `since` to `until` in a `format`. An invalid bound redirects to the credit page."""
     chosen = request.GET.get("format", "csv")
     if chosen not in FORMATS and chosen != PRINTED:
-        return refused(f"format: {chosen!r} is none of {', '.join((*FORMATS, PRINTED))}.")
+        return refused(f"format: {chosen!r} is not one of {', '.join((*FORMATS, PRINTED))}.")
     form = StatementForm(request.GET.dict(), timezone.now())
     if not form.is_valid():
         fields = {"account": current.account.pk, "since": form["since"].value(), "until": form["until"].value()}
@@ -215,7 +215,7 @@ def statement(request: HttpRequest, current: AccountContext) -> HttpResponseBase
 
 @dataclass(slots=True)
 class PrintedDay:
-    """A day of a statement on paper."""
+    """Sums up a day of a printed statement."""
 
     requests: int = 0
     cost: Sum = field(default_factory=Sum)
@@ -224,7 +224,7 @@ class PrintedDay:
 
 
 def printed(account: Account, period: Period) -> dict[str, Any]:
-    """The page to be printed: the statement's lines, added up by day; or `too_many`, the number of requests."""
+    """Returns the values of the printed page: the statement's lines added up by day, or `too_many` requests."""
     days = Days(period.since.astimezone(UTC).date(), period.until.astimezone(UTC).date())
     usage = usage_by_day(Scope(account.pk), days, with_errors=False)
     requests = sum(totals.requests for totals in usage.values())
@@ -245,7 +245,7 @@ def printed(account: Account, period: Period) -> dict[str, Any]:
 
 
 def _month(request: HttpRequest, now: datetime) -> Days:
-    """The month asked for, this one by default. Raises Http404 for a wrong one, or one to come."""
+    """Returns the requested month, by default this one. Raises Http404 for an invalid or a future one."""
     today = now.astimezone(UTC).date()
     try:
         first = datetime.strptime(request.GET.get("month", f"{today:%Y-%m}"), "%Y-%m").replace(tzinfo=UTC).date()
@@ -267,7 +267,7 @@ def _seq(request: HttpRequest, name: str) -> int | None:
 
 
 def _bound(text: str) -> str:
-    # The first or the last day: whether it fits the other one is seen later.
+    # Checks one bound by itself; `clean` checks that they fit each other.
     try:
         Period.between("0001-01-01", text)
     except InvalidPeriod:

@@ -1,4 +1,4 @@
-"""The pages on API keys, for every member of their account."""
+"""Shows the pages on API keys to every member of their account."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +21,7 @@ from .parts.access import AccountContext, account_context, account_page, page_ad
 from .parts.changes import ChangesForm
 
 PAGE_ROWS = 50
-MOST_PER_MINUTE = 2_000_000_000  # what the column holds
+MOST_PER_MINUTE = 2_000_000_000  # the most that the column can hold
 EXPIRY_LABELS = {
     "7d": "7 days",
     "30d": "30 days",
@@ -38,7 +38,7 @@ RELOADED = (
 
 @dataclass(frozen=True, slots=True)
 class KeyLine:
-    """A key that is not deleted."""
+    """Holds the line of a key in the list."""
 
     key: ApiKey
     has_expired: bool
@@ -46,7 +46,7 @@ class KeyLine:
 
     @property
     def limits(self) -> str:
-        """The limits of a minute in words, its own and the gateway's; empty where neither has any."""
+        """Describes the key's limits per minute, its own or the gateway's; empty if there are none."""
         limits = rate_limits_of(self.key.rpm, self.key.tpm)
         both = ((limits.requests, self.key.rpm, "requests"), (limits.tokens, self.key.tpm, "tokens"))
         return ", ".join(
@@ -64,7 +64,7 @@ def _name_field() -> forms.CharField:
 
 
 class CreateForm(forms.Form):
-    """A name and a lifetime."""
+    """Asks for the name and the lifetime of a new key."""
 
     name = _name_field()
     expiry = forms.ChoiceField(
@@ -78,7 +78,7 @@ class CreateForm(forms.Form):
         super().__init__(data, auto_id="create-%s", label_suffix="")
 
     def issue(self, current: AccountContext) -> tuple[ApiKey, str] | None:
-        """The new key with its token; None where the form has a fault, and says which."""
+        """Creates the key and returns it with its token; None if the form has errors, which it then shows."""
         if not self.is_valid():
             return None
         try:
@@ -93,8 +93,8 @@ class CreateForm(forms.Form):
 
 @account_page("GET", "HEAD", "POST")
 def key_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """The keys of an account, a page at a time, and a form for one more, whose answer shows the token."""
-    # Neither a redirect nor a message could carry the token: both would store it.
+    """Lists an account's keys in pages, and creates keys. The answer to the form shows the new key's token."""
+    # A redirect or a message cannot show the token, because both would store it.
     form = CreateForm(request.POST if request.method == "POST" else None)
     issued = form.issue(current) if form.is_bound else None
     if issued is not None:
@@ -108,7 +108,7 @@ def key_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 
 class RenameForm(forms.Form):
-    """Another name."""
+    """Asks for a key's new name."""
 
     name = _name_field()
 
@@ -126,7 +126,7 @@ class RenameForm(forms.Form):
 
 
 class LimitsForm(ChangesForm):
-    """The limits of a key in any minute."""
+    """Asks for a key's limits in any minute."""
 
     rpm = forms.IntegerField(label="Requests per minute", required=False, min_value=0, max_value=MOST_PER_MINUTE)
     tpm = forms.IntegerField(label="Tokens per minute", required=False, min_value=0, max_value=MOST_PER_MINUTE)
@@ -143,7 +143,7 @@ class LimitsForm(ChangesForm):
 
 @signed_in_page("GET", "HEAD", "POST")
 def key_detail(request: HttpRequest, key_id: UUID) -> HttpResponse:
-    """One key: its maker and owners rename it, owners set its limits."""
+    """Shows a key. Its maker and owners can rename it; owners can set its limits."""
     key, current = _key(request, key_id)
     if not may_change(current, key):
         raise PermissionDenied
@@ -165,7 +165,7 @@ def key_detail(request: HttpRequest, key_id: UUID) -> HttpResponse:
 
 @signed_in_page("GET", "HEAD", "POST")
 def delete_key(request: HttpRequest, key_id: UUID) -> HttpResponse:
-    """Asks first; a form sent from there deletes."""
+    """Asks for a confirmation on GET, and deletes the key on POST."""
     key, current = _key(request, key_id)
     if key.deleted_at is None and not may_change(current, key):
         raise PermissionDenied
@@ -179,7 +179,7 @@ def delete_key(request: HttpRequest, key_id: UUID) -> HttpResponse:
 
 
 def may_change(current: AccountContext, key: ApiKey) -> bool:
-    """Owners rename and delete every key of the account, members those that they made."""
+    """Tells whether a person may rename and delete a key: owners may for every key, members for those they made."""
     return current.is_owner or key.created_by_id == current.person.pk
 
 
@@ -189,9 +189,9 @@ def _key(request: HttpRequest, key_id: UUID) -> tuple[ApiKey, AccountContext]:
 
 
 def newest_keys(current: AccountContext, now: datetime, rows: int, *, before: str | None = None) -> list[KeyLine]:
-    """The newest keys that are not deleted, or older than `before`. Raises Http404 for a wrong id."""
+    """Returns the newest keys that are not deleted, those older than `before` if given. Raises Http404 for a bad id."""
     live = ApiKey.objects.filter(account=current.account, deleted_at=None).select_related("created_by")
-    live = live.order_by("-pk")  # an id grows with time
+    live = live.order_by("-pk")  # ids grow with time
     if before is not None:
         try:
             live = live.filter(pk__lt=UUID(before))

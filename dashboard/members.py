@@ -1,4 +1,4 @@
-"""The pages on an account's people, whom owners change; and the page that invitations lead to."""
+"""Shows the pages on an account's members, which owners may change, and the page that invitations lead to."""
 
 from typing import Any
 from uuid import UUID
@@ -23,7 +23,7 @@ LAST_OWNER = "An account needs at least one owner. Make another member an owner 
 
 
 class InviteForm(forms.Form):
-    """An address and a role."""
+    """Asks for the address and the role of a person to invite."""
 
     email = forms.EmailField(
         label="Email address",
@@ -40,7 +40,7 @@ class InviteForm(forms.Form):
 
 
 class RoleForm(forms.Form):
-    """Another role."""
+    """Asks for a member's new role."""
 
     role = forms.ChoiceField(label="Role", choices=invitations.ROLES, help_text=invitations.ROLE_RULE)
 
@@ -50,7 +50,7 @@ class RoleForm(forms.Form):
 
 @account_page("GET", "HEAD", "POST")
 def member_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """The people of an account, those invited, and a form that invites."""
+    """Lists an account's members and open invitations, and sends invitations."""
     if request.method == "POST":
         current.require_owner()
     form = InviteForm(request.POST if request.method == "POST" else None)
@@ -75,7 +75,7 @@ def member_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 @signed_in_page("GET", "HEAD", "POST")
 def member_detail(request: HttpRequest, membership_id: int) -> HttpResponse:
-    """One person's role, for owners."""
+    """Lets owners change a member's role."""
     membership, current = _membership(request, membership_id)
     current.require_owner()
     if membership is None:
@@ -97,7 +97,7 @@ def member_detail(request: HttpRequest, membership_id: int) -> HttpResponse:
 
 @signed_in_page("GET", "HEAD", "POST")
 def remove_member(request: HttpRequest, membership_id: int) -> HttpResponse:
-    """Asks first; a form sent from there ends a membership: somebody's by an owner, or one's own."""
+    """Asks for a confirmation on GET, and removes the member on POST. Owners may remove anyone, others themselves."""
     membership, current = _membership(request, membership_id)
     if membership is None:
         return _gone(request, current)
@@ -131,13 +131,13 @@ def _membership(request: HttpRequest, membership_id: int) -> tuple[Membership | 
 
 
 def _gone(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """Leads from a page that is out of date to the list."""
+    """Redirects from an outdated page to the list."""
     messages.info(request, f"This person has already been removed from {current.account.name}.")
     return redirect(page_address("members", current.account.pk))
 
 
 class ChoosePasswordForm(NewPasswordForm):
-    """A newcomer's first password, twice."""
+    """Asks a newcomer for their first password, twice."""
 
     def __init__(self, user: User, data: Any) -> None:
         super().__init__(user, data)
@@ -146,8 +146,8 @@ class ChoosePasswordForm(NewPasswordForm):
 
 @signed_in_page("GET", "HEAD", "POST")
 def change_invitation(request: HttpRequest, invitation_id: UUID) -> HttpResponse:
-    """Sends an open invitation again, or revokes it: the form's `action`."""
-    # A GET, as after a login, finds the list.
+    """Sends an open invitation again or revokes it, depending on the form's `action`."""
+    # A GET changes nothing and goes to the list: a login redirects here with one.
     invitation = get_object_or_404(Invitation, pk=invitation_id)
     current = account_context(request, invitation.account_id)
     if request.method == "POST":
@@ -172,8 +172,8 @@ def change_invitation(request: HttpRequest, invitation_id: UUID) -> HttpResponse
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def open_invitation(request: HttpRequest, signed: str) -> HttpResponse:
-    """The page of an invitation's link."""
-    # Looking changes nothing, since mail scanners follow links: joining is a form.
+    """Shows the page of an invitation's link, on which the person joins."""
+    # A GET changes nothing, since mail scanners follow links: joining needs a form.
     try:
         invited = invitations.behind(signed)
         if isinstance(request.user, User):
@@ -203,7 +203,7 @@ def _for_stranger(request: HttpRequest, invited: Invitation) -> HttpResponse:
     try:
         person = invitations.accept_as_newcomer(invited, form.cleaned_data["new_password1"])
     except invitations.PersonExists:
-        return redirect(request.path)  # which says that they can sign in
+        return redirect(request.path)  # where the page now offers to sign in
     login(request, person)
     return _welcome(request, invited.account)
 
@@ -217,13 +217,13 @@ def _welcome(request: HttpRequest, account: Account) -> HttpResponseRedirect:
 def _page(
     request: HttpRequest, invited: Invitation, reader: str, *, status: int = 200, form: ChoosePasswordForm | None = None
 ) -> HttpResponse:
-    """`reader` is invited, other (somebody else), known (has a password) or new."""
+    """Renders the page. `reader` is invited, other (another person), known (has a password) or new (has none)."""
     context = {"invitation": invited, "reader": reader, "form": form}
     return render(request, "dashboard/invitation.html", context, status=status)
 
 
 def _ending(invitation: Invitation) -> str:
-    """The reason why an invitation is not open; empty where it is."""
+    """Says why an invitation is not open; empty if it is."""
     if invitation.accepted_at is not None:
         return f"{invitation.email} has already joined."
     if invitation.revoked_at is not None:

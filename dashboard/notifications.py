@@ -1,4 +1,4 @@
-"""The page on mail."""
+"""Shows the page on notifications by mail."""
 
 from decimal import Decimal
 from typing import Any
@@ -17,7 +17,7 @@ from .parts.changes import ChangesForm
 
 
 class NotificationsForm(ChangesForm):
-    """A person's wish, and the account's threshold."""
+    """Asks whether the person wants mail, and for the account's threshold."""
 
     wants_notices = forms.BooleanField(
         label="Email me about accounts I own",
@@ -46,7 +46,7 @@ class NotificationsForm(ChangesForm):
 
 @account_page("GET", "HEAD", "POST")
 def notifications(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """A person's wish, and for owners the account's threshold."""
+    """Shows and saves whether the person wants mail and, for owners, the account's threshold."""
     form = NotificationsForm(request.POST if request.method == "POST" else None, current)
     if form.is_valid():
         if "wants_notices" in form.changes:

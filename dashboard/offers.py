@@ -1,4 +1,4 @@
-"""The pages on models: the list, and one model's routes, calls and prices. Staff may see what is not served too."""
+"""Shows the pages on models: the list, and one model's routes, calls and prices. Staff also see what is not served."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,14 +27,14 @@ PER_PAGE = 50
 OWN_DAYS = 30
 MOST_CHANGES = 50
 AUTO_NAME = "Automatic routing"
-WITHOUT_ACCOUNT = "EUR"  # the currency of prices for whoever has no account
+WITHOUT_ACCOUNT = "EUR"  # the currency of prices for people without an account
 JURISDICTIONS = [
     ("", "Anywhere"),
     ("eu-hosted", "EU-hosted"),
     ("eu-sovereign", "EU-sovereign"),
     ("cloud-act-free", "Beyond US legal reach"),
 ]
-# By what models, and the routes of each, can be sorted, least first; None is unknown and comes last.
+# The sort keys of models and of their routes, lowest first; None is unknown and comes last.
 Measure = Callable[[RouteLine], Decimal | int | None]
 SORTS: dict[str, Measure] = {
     "context": lambda line: line.offer.context_length and -line.offer.context_length,
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class ModelsForm(forms.Form):
-    """Search and filters; `everything` is for staff alone."""
+    """Reads the search and the filters; only staff have `everything`."""
 
     q = forms.CharField(label="Search", required=False, max_length=200)
     jurisdiction = forms.ChoiceField(required=False, choices=JURISDICTIONS)
@@ -70,7 +70,7 @@ class ModelsForm(forms.Form):
         return replace(view, jurisdiction=jurisdiction or None, modality=modality or None)
 
     def finds(self, offer: Offer, route: Route) -> bool:
-        """True where the provider is asked for, and each word is in the route's names or ids."""
+        """Tells whether the provider is the chosen one, if any, and each word is in the route's names or ids."""
         place = route.place.name if route.place else ""
         words = (offer.name, offer.upstream.name, place, route.id, f"{AUTO}/{offer.canonical_id}")
         text = " ".join(words).lower()
@@ -85,7 +85,7 @@ class ModelsForm(forms.Form):
 
 @dataclass(frozen=True, slots=True)
 class ModelLine:
-    """A canonical model, its `auto/…` entry, and the routes that are shown, at least one."""
+    """Holds a canonical model, its `auto/…` entry, and the routes that are shown, at least one."""
 
     canonical_id: str
     auto: Info | None
@@ -97,7 +97,7 @@ class ModelLine:
 
     @property
     def id(self) -> str | None:
-        """The id that a request names: automatic routing, else the one route."""
+        """Returns the id for requests: that of automatic routing, or of the only route; None if there is neither."""
         if self.auto is not None:
             return f"{AUTO}/{self.canonical_id}"
         return self.routes[0].route.id if len(self.routes) == 1 and self.has_endpoint else None
@@ -124,12 +124,12 @@ class ModelLine:
 
     @property
     def problems(self) -> list[str]:
-        """The problems that every route has."""
+        """Returns the problems that all routes have."""
         return [one for one in self.routes[0].problems if all(one in line.problems for line in self.routes)]
 
     @property
     def context_length(self) -> tuple[int, int] | None:
-        """The least and the most that is known, as below."""
+        """Returns the smallest and the largest known value, as do the properties below."""
         return _range((line.offer.context_length for line in self.routes), key=int)
 
     @property
@@ -146,13 +146,13 @@ class ModelLine:
 
     @property
     def carbon(self) -> tuple[Decimal, Decimal] | None:
-        """Grams of CO2e per 1,000,000 output tokens."""
+        """Returns gCO2e per 1,000,000 output tokens."""
         return _range((line.carbon for line in self.routes), key=Decimal)
 
 
 @signed_in_page()
 def model_list(request: HttpRequest) -> HttpResponse:
-    """Search, filters, order and pages."""
+    """Lists models with search, filters, order and pages."""
     current = account_if_any(request)
     context = current.template_context if current else {}
     catalogue, now = snapshot.current(), timezone.now()
@@ -177,7 +177,7 @@ def model_list(request: HttpRequest) -> HttpResponse:
     currency = current.account.currency if current else WITHOUT_ACCOUNT
     lines = list(lines_of(found, catalogue, view, currency, health.seen(now)))
     provider, sort = form.cleaned_data["provider"], form.cleaned_data["sort"]
-    # A filter by provider is none for automatic routing, which would leave it.
+    # A filter by provider leaves out automatic routing, which may choose other providers.
     autos = listing.autos(catalogue, view) if provider in ("", AUTO) else []
     models = models_of(lines, autos, sort)
     if provider == AUTO:
@@ -194,7 +194,7 @@ def model_list(request: HttpRequest) -> HttpResponse:
 
 @signed_in_page()
 def model_detail(request: HttpRequest, canonical_id: str) -> HttpResponse:
-    """The routes of a model that the account may be served over now, or all."""
+    """Shows the routes of a model that are served now or, to staff with `everything`, all of them."""
     current = account_if_any(request)
     catalogue, now = snapshot.current(), timezone.now()
     view = View(now.date(), quota.held(catalogue.with_quota, now.date()))
@@ -245,7 +245,10 @@ def model_detail(request: HttpRequest, canonical_id: str) -> HttpResponse:
 
 
 def models_of(lines: Iterable[RouteLine], autos: Iterable[Info], sort: str) -> list[ModelLine]:
-    """The routes by canonical model in an order of SORTS; else by name, and routes as automatic routing prefers."""
+    """Groups routes by canonical model, and sorts models and routes by SORTS.
+
+    Without `sort`, models are sorted by name, and routes as automatic routing prefers them.
+    """
     auto_of = {info["id"].removeprefix(f"{AUTO}/"): info for info in autos}
     by_id: dict[str, list[RouteLine]] = {}
     for line in lines:

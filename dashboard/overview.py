@@ -1,4 +1,4 @@
-"""The first page: an account's balance, its last 30 days beside the 30 before, a first request."""
+"""Shows the first page: an account's balance, its last 30 days compared with the 30 before, an example request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ from .parts.groups import dearest
 from .parts.routes import listed_models, model_to_try
 
 CHATS = frozenset({Generation.Endpoint.CHAT, Generation.Endpoint.RESPONSES, Generation.Endpoint.MESSAGES})
-MOST_LISTED = 5  # of the dearest models and keys, and of the newest requests
+MOST_LISTED = 5  # models and keys that cost most, and newest requests
 MEDIAN_OF_NEWEST = 1000  # requests
-CHART_HEIGHT = 1000  # in units of the drawing; a day is ten of them wide
+CHART_HEIGHT = 1000  # in units of the drawing, in which a day is ten wide
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A day of the chart: its height and that of the day 30 days before, in words too."""
+    """Holds a day of the chart: its height, the height of the day 30 days before, and both as text (`title`)."""
 
     x: int
     height: int
@@ -49,7 +49,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class CostChart:
-    """Cost by day, and the same days of the period before behind it."""
+    """Holds the chart of cost by day, drawn over the period before."""
 
     days: Days
     bars: list[Bar]
@@ -59,7 +59,7 @@ class CostChart:
 
     @classmethod
     def of(cls, by_day: Mapping[date, Totals], days: Days, account: Account) -> Self:
-        # No sum of the period before where the account is younger than that: it would be of a few days.
+        # An account younger than the period before gets no sum of it, which would cover a few days only.
         length = (days.last - days.first).days + 1
         dates = [days.first + timedelta(days=number) for number in range(length)]
         earlier = [day - timedelta(days=length) for day in dates]
@@ -84,12 +84,12 @@ class CostChart:
 
 @account_page()
 def overview(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """The account at a glance."""
+    """Shows the account at a glance."""
     return current.page(request, "overview", read(current.account, timezone.now()))
 
 
 def read(account: Account, now: datetime) -> dict[str, Any]:
-    """The values of the page. Twelve SELECTs, each by an index, and one more where the currency is not EUR."""
+    """Returns the values of the page, with twelve SELECTs by an index, and one more if the currency is not EUR."""
     records = Generation.objects.filter(account_id=account.pk).select_related("key").order_by("-created_at", "-id")
     newest = list(records[:MOST_LISTED])
     chats = (f"{record.provider}/{record.model}" for record in newest if record.endpoint in CHATS)
@@ -111,7 +111,7 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
 
 
 def _median_first_token_seconds(account: Account, days: Days) -> Decimal | None:
-    # Of the newest requests: the sums by day give a mean alone, which one slow answer moves.
+    # It reads the newest requests, since the sums by day only give a mean, which one slow answer can distort.
     newest = Generation.objects.filter(account_id=account.pk, created_at__gte=days.since).order_by("-created_at", "-id")
     known = [ms for ms in newest.values_list("first_token_ms", flat=True)[:MEDIAN_OF_NEWEST] if ms is not None]
     return Decimal(median(known)) / 1000 if known else None

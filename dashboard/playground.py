@@ -1,4 +1,4 @@
-"""The Playground: a page that sends chat completions with a key of its own (static/js/playground.js)."""
+"""Shows the Playground, a page that sends chat completions with a key of its own (static/js/playground.js)."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ Group = tuple[str, list[str]]
 
 @account_page()
 def playground(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """A conversation with a model; `?model=` chooses it."""
+    """Shows a conversation with a model, which `?model=` chooses."""
     groups = list(_models(current.account))
     chosen = request.GET.get("model", "")[:LONGEST_MODEL] or model_to_try(timezone.now())
     context = {
@@ -43,7 +43,7 @@ def playground(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 @account_page("POST")
 def new_key(_request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """`{key, seconds}`: a token of the person's Playground key, in place of the one before."""
+    """Answers `{key, seconds}`: a new token of the person's Playground key, which replaces the one before."""
     try:
         _, token = playground_keys.issue(current.person, current.account)
     except Membership.DoesNotExist:
@@ -54,7 +54,7 @@ def new_key(_request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 
 def _models(account: Account) -> Iterator[Group]:
-    """The models that a chat can ask for now."""
+    """Yields each provider's name with the ids of the chat models that can be asked for now."""
     catalogue, today = snapshot.current(), timezone.now().date()
     view = View(today, quota.held(catalogue.with_quota, today), modality=Modality.CHAT)
     yield "Aliases", [f"alias/{name}" for name in Alias.objects.filter(account=account).values_list("name", flat=True)]

@@ -1,4 +1,4 @@
-"""The pages on an account's requests: the list, newest first, and one in full."""
+"""Shows the pages on an account's requests: the list, newest first, and one request in full."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -39,16 +39,16 @@ from .parts.filters import FAILURES, NAMES, OUTCOMES, SERVED, filters
 from .parts.routes import listed_models, other_routes
 
 PAGE_ROWS = 50
-LONGEST_SEARCH = 100  # characters of it that are shown again
-INSTANT = timedelta(microseconds=1)  # the databases' smallest step of time
+LONGEST_SEARCH = 100  # characters of a search that the page shows again
+INSTANT = timedelta(microseconds=1)  # the smallest unit of time in the databases
 
 Row = Generation | RequestFailure
-Window = tuple[datetime, datetime]  # the first moment of it, and the first one after it
+Window = tuple[datetime, datetime]  # its first moment, and the first moment after it
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """One kind of tokens, and their price per 1,000,000, if they have one."""
+    """Holds the number of one kind of tokens, and its price per 1,000,000 if there is one."""
 
     kind: str
     number: int
@@ -57,22 +57,22 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The requests that are listed: records, failures or both."""
+    """Selects which requests are listed: records, failures or both."""
 
     records: bool = True
     failures: bool = True
-    conditions: Mapping[str, Any] = field(default_factory=dict)  # of failures
+    conditions: Mapping[str, Any] = field(default_factory=dict)  # for failures
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> Self:
-        """The wish of an address. Raises Http404."""
+        """Reads the selection from an address. Raises Http404 for an unknown outcome or status."""
         outcome, status = query.get("outcome"), query.get("status")
         if outcome == SERVED and status is None:
             return cls(failures=False)
         if (outcome not in (None, *OUTCOMES)) or (status is not None and not re.fullmatch("[1-5][0-9]{2}", status)):
             raise Http404
         if outcome is None and status is None:
-            return cls(conditions={"has_record": False})  # the record of a broken stream is listed by itself
+            return cls(conditions={"has_record": False})  # a broken stream with a record is listed by its record
         conditions: dict[str, Any] = {} if outcome in (None, FAILURES) else {"outcome": outcome}
         return cls(records=False, conditions=conditions if status is None else conditions | {"status": int(status)})
 
@@ -83,8 +83,8 @@ EVERYTHING = Shown(conditions={"has_record": False})
 @account_page()
 @from_replica
 def record_list(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
-    """The list. 422 where the days are none that could be shown."""
-    # A search (`q`) for an id leads to its page, in whichever account of the person's it is.
+    """Lists requests. Answers 422 if the days are invalid."""
+    # A search (`q`) for an id leads to its page, in any of the person's accounts.
     wanted = request.GET.get("q", "").strip()
     choice, form, shown = _read(request, current)
     if wanted and (address := _address_of(wanted, current, choice)):
@@ -115,8 +115,8 @@ def record_list(request: HttpRequest, current: AccountContext) -> HttpResponseBa
 
 @signed_in_page()
 def record_detail(request: HttpRequest, generation_id: str) -> HttpResponse:
-    """One record, from what it froze at admission, never from today's catalogue."""
-    # No record has the id None, which is what a text that can be no id becomes.
+    """Shows a record with the terms frozen at its admission, never with today's catalogue."""
+    # A text that cannot be an id becomes None, which finds no record.
     rows = Generation.objects.select_related("key", "ledger_entry", "terms")
     record = get_object_or_404(rows, pk=parse_generation_id(generation_id))
     current = account_context(request, record.account_id)
@@ -127,7 +127,7 @@ def record_detail(request: HttpRequest, generation_id: str) -> HttpResponse:
         "back": choice.to("usage-records", **_position(request)),
         "tokens": _tokens(record),
         "reported": _reported(record),
-        "entry": getattr(record, "ledger_entry", None),  # a record that was not billed has none
+        "entry": getattr(record, "ledger_entry", None),  # None if the record was not billed
         "ending": (record.cost is None and ENDINGS[record.ending].uncharged_text) or ENDINGS[record.ending].text,
         "reason": (record.routing_reason or "").replace("_", " "),
         "fallback": (record.fallback_reason or "").replace("_", " "),
@@ -136,18 +136,18 @@ def record_detail(request: HttpRequest, generation_id: str) -> HttpResponse:
 
 
 def _reported(record: Generation) -> str:
-    """The provider's usage, in numbers and without the operator's costs."""
+    """Returns the numbers of the provider's usage as JSON, without the operator's costs."""
     kept = without_prices(numbers_of(orjson.loads(record.upstream_usage or "null")))
     return orjson.dumps(kept).decode() if kept else ""
 
 
 @signed_in_page()
 def failure_detail(request: HttpRequest, request_id: str) -> HttpResponseBase:
-    """The reason of a failure; of one that is billed nevertheless, its record."""
+    """Shows why a request failed, or redirects to its record if it has one."""
     rows = RequestFailure.objects.select_related("key").exclude(account=None)
     failure = get_object_or_404(rows, pk=parse_request_id(request_id))
     current = account_context(request, failure.account_id)
-    if failure.has_record and Generation.objects.filter(pk=failure.pk).exists():  # else it waits in the spool
+    if failure.has_record and Generation.objects.filter(pk=failure.pk).exists():  # otherwise it waits in the spool
         return redirect("usage-record", generation_id=failure.generation_id)
     choice, _, _ = _read(request, current)
     now = timezone.now()
@@ -165,7 +165,7 @@ def failure_detail(request: HttpRequest, request_id: str) -> HttpResponseBase:
 
 
 def _on_route(failure: RequestFailure, now: datetime) -> Observed:
-    """Counts the account's requests over a failure's route in the last hour, and those that failed. Two SELECTs."""
+    """Counts the account's requests over the failure's route in the last hour, and the failed ones. Two SELECTs."""
     names = ("account_id", "provider", "model", "region")
     same = {name: getattr(failure, name) for name in names} | {"created_at__gt": now - health.HOUR}
     served = Generation.objects.filter(**same).count()
@@ -185,7 +185,7 @@ def page(
     after: str | None = None,
     limit: int = PAGE_ROWS,
 ) -> Page[Row, str]:
-    """A page of requests with their keys. Raises BadSignature for another account's cursor."""
+    """Returns a page of requests with their keys. Raises BadSignature for another account's cursor."""
 
     def read(cursor: str | None, count: int, is_upwards: bool) -> list[Row]:
         position: Position | None = None
@@ -211,19 +211,19 @@ def page(
 
 
 def cursor_of(row: Row) -> str:
-    """The row's position, signed for its account."""
+    """Signs the row's position for its account."""
     return signing.dumps([row.created_at.isoformat(), row.pk.hex], salt=_salt(cast(UUID, row.account_id)))
 
 
 def select(scope: Scope, window: Window, position: Position | None, *, is_upwards: bool) -> QuerySet[Generation]:
-    """The records of a window behind a position, in the order of an index."""
+    """Selects the records of a window beyond a position, in the order of an index."""
     return _from(Generation.objects.all(), scope, window, position, is_upwards=is_upwards)
 
 
 def select_failures(
     scope: Scope, window: Window, position: Position | None, *, is_upwards: bool, shown: Shown
 ) -> QuerySet[RequestFailure]:
-    """The same of failures."""
+    """Selects the failures of a window beyond a position, in the order of an index."""
     rows = RequestFailure.objects.filter(**shown.conditions)
     return _from(rows, scope, window, position, is_upwards=is_upwards)
 
@@ -232,7 +232,7 @@ def _from(
     rows: QuerySet[Record], scope: Scope, window: Window, position: Position | None, *, is_upwards: bool
 ) -> QuerySet[Record]:
     conditions = scope.of_records
-    if scope.key_id is not None:  # by the key's account, so that there is one index to enter: the key's
+    if scope.key_id is not None:  # checks the account of the key instead of the row, so that the key's index is used
         conditions["key__account_id"] = conditions.pop("account_id")
     rows = rows.filter(**conditions, created_at__gte=window[0], created_at__lt=window[1]).select_related("key")
     rows = rows.order_by(*(("created_at", "id") if is_upwards else ("-created_at", "-id")))
@@ -249,7 +249,7 @@ def _read(request: HttpRequest, current: AccountContext) -> tuple[choices.Choice
 
 
 def _address_of(searched: str, current: AccountContext, choice: choices.Choice) -> str | None:
-    """Returns the address of the request with this id. It leads back to the choice if that is of the same account."""
+    """Returns the address of the request with this id. In the same account, its page leads back to the list."""
     id_ = parse_generation_id(searched.lower()) or parse_request_id(searched.lower())
     if id_ is None:
         return None
@@ -269,7 +269,7 @@ def _position(request: HttpRequest) -> dict[str, str | None]:
 
 
 def _salt(account_id: UUID) -> str:
-    return f"billing.usage_records/{account_id.hex}"  # as in addresses that people have kept
+    return f"billing.usage_records/{account_id.hex}"  # unchanged, since people have bookmarked addresses with it
 
 
 def _lies_ahead(window: Window, position: Position | None, *, is_upwards: bool) -> bool:
@@ -278,9 +278,9 @@ def _lies_ahead(window: Window, position: Position | None, *, is_upwards: bool) 
 
 
 def _windows(scope: Scope, days: Days) -> Iterator[Window]:
-    """The stretches of time to look at, oldest first."""
-    # The indexes know accounts and keys only. What is narrowed further may be rare: it is looked for on the days that
-    # have some by the rollups, and in the tail, which those do not know yet.
+    """Yields the windows of time to search, oldest first."""
+    # The indexes begin with the account or the key only, and requests narrowed further may be rare: they are looked for
+    # on the days that have some according to the rollups, and in the tail, which is not rolled up yet.
     if scope == Scope(scope.account_id, scope.key_id):
         yield days.since, days.before
         return
@@ -295,7 +295,7 @@ def _windows(scope: Scope, days: Days) -> Iterator[Window]:
 
 
 def _failure_windows(scope: Scope, days: Days, *, shown: Shown) -> Iterator[Window]:
-    # The same; these counts are never behind.
+    # As `_windows`, but without a tail, since failures are counted when they are written.
     conditions = {name: value for name, value in shown.conditions.items() if name != "has_record"}
     if not conditions and scope == Scope(scope.account_id, scope.key_id):
         yield days.since, days.before
@@ -305,7 +305,7 @@ def _failure_windows(scope: Scope, days: Days, *, shown: Shown) -> Iterator[Wind
 
 
 def _runs(days: list[date]) -> Iterator[Window]:
-    """Days that follow each other are one window."""
+    """Joins days that follow each other into one window."""
     while days:
         first = days[0]
         length = sum(1 for number, day in enumerate(days) if (day - first).days == number)

@@ -1,4 +1,4 @@
-"""Sign-in and passwords: Django's views and forms, with our pages, our mail and a limit on guesses."""
+"""Shows sign-in and passwords: Django's views and forms, with our pages, our mail and a limit on guesses."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -50,7 +50,7 @@ OTHER_PERSON = "You are signed in as {email}. To sign in as another person, sign
 
 
 class SignInForm(AuthenticationForm):
-    """An address and a password. Raises TooManyTries."""
+    """Asks for an address and a password. Raises TooManyTries."""
 
     def clean(self) -> dict[str, Any]:
         request, email, password = self.request, self.cleaned_data.get("username"), self.cleaned_data.get("password")
@@ -61,8 +61,8 @@ class SignInForm(AuthenticationForm):
             return super().clean()
 
 
-class NewPasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # takes none when the program runs
-    """A new password, twice."""
+class NewPasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # it takes no type argument at run time
+    """Asks for a new password, twice."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options, label_suffix="")
@@ -75,7 +75,7 @@ class NewPasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # takes none 
 
 
 class ChangeForm(NewPasswordForm, PasswordChangeForm):
-    """The password in use, guessed within the limits of signing in, and a new one."""
+    """Asks for the present password, with the same limit on guesses as signing in, and a new one."""
 
     def __init__(self, request: HttpRequest, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -91,7 +91,7 @@ class ChangeForm(NewPasswordForm, PasswordChangeForm):
 
 
 class ResetForm(PasswordResetForm):
-    """The address of a reset mail."""
+    """Asks for the address to which a reset mail goes."""
 
     email = forms.EmailField(
         label="Email address",
@@ -105,20 +105,20 @@ class ResetForm(PasswordResetForm):
 
 
 class ThrottledFormView(FormView[forms.BaseForm]):
-    """A form that answers 422 where it has a fault, and 429 after too many tries."""
+    """Answers a form with errors with 422, and too many tries with 429."""
 
     http_method_names = ["get", "head", "post", "options"]
     fault_status = 422
 
     @method_decorator(never_cache)
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        return super().dispatch(request, *args, **kwargs)  # of Django's view beside this class, with all its checks
+        return super().dispatch(request, *args, **kwargs)  # Django's view, the other base of each subclass
 
     def post(self, request: HttpRequest, *args: str, **kwargs: Any) -> HttpResponse:
         try:
             return super().post(request, *args, **kwargs)
         except TooManyTries as error:
-            # An empty form: what was typed has not been checked.
+            # The form is shown empty, since what was typed has not been checked.
             form = self.get_form_class()(**self.get_form_kwargs() | {"data": None, "files": None})
             context = self.get_context_data(form=form, wait=error.minutes)
             return self.render_to_response(context, status=429, headers={"Retry-After": str(error.seconds)})
@@ -127,11 +127,11 @@ class ThrottledFormView(FormView[forms.BaseForm]):
         return self.render_to_response(self.get_context_data(form=form), status=self.fault_status)
 
 
-@method_decorator([csrf_exempt, never_cache], name="dispatch")  # LoginView's own `dispatch` asks for the token
+@method_decorator([csrf_exempt, never_cache], name="dispatch")  # LoginView's own `dispatch` checks the token
 class SignIn(ThrottledFormView, views.LoginView):
-    """The login page."""
+    """Shows the login page."""
 
-    # Whoever is signed in is sent on, whatever they send: a form that was open before has an old token.
+    # People who are signed in are redirected before the token is checked: a form that was open before has an old one.
 
     form_class = SignInForm
     template_name = "dashboard/login.html"
@@ -141,21 +141,21 @@ class SignIn(ThrottledFormView, views.LoginView):
         if request.user.is_authenticated:
             typed = request.POST.get("username", "").strip().lower()
             is_for_another = typed not in ("", request.user.email.lower())
-            # A login that leads to no page was opened to sign in, after a new password for example.
+            # A login without a page to go to was opened on purpose, after a new password for example.
             if is_for_another or (request.method == "GET" and not self.get_redirect_url()):
                 messages.warning(request, OTHER_PERSON.format(email=request.user.email))
             return HttpResponseRedirect(self.get_success_url())
         return super().dispatch(request, *args, **kwargs)
 
     def get_redirect_url(self, request: HttpRequest | None = None) -> str:
-        # This page and the logout would redirect for ever.
+        # A login that led to this page or to the logout would redirect for ever.
         address = super().get_redirect_url()
         return "" if urlsplit(address).path in (self.request.path, reverse("logout")) else address
 
 
 @method_decorator([never_cache, login_required], name="dispatch")
 class ChangePassword(ThrottledFormView, views.PasswordChangeView):
-    """A new password. Django ends the person's other sessions."""
+    """Changes a password. Django ends the person's other sessions."""
 
     form_class = ChangeForm
     template_name = "dashboard/password.html"
@@ -179,8 +179,8 @@ class ChangePassword(ThrottledFormView, views.PasswordChangeView):
 class ResetPassword(ThrottledFormView, views.PasswordResetView):
     """Mails a link to the active person of an address."""
 
-    # The answer is the same, as soon, whether there is one. A person without a password gets the mail too: that is how
-    # first owners, and those whom staff added, get in.
+    # The answer does not show whether there is such a person, not even by its timing. A person without a password gets
+    # the mail too: this is how first owners, and people added by staff, get in.
 
     form_class = ResetForm
     template_name = "dashboard/password_reset.html"
@@ -198,13 +198,13 @@ class ResetPassword(ThrottledFormView, views.PasswordResetView):
 
 @method_decorator(never_cache, name="dispatch")
 class ResetSent(views.PasswordResetDoneView):
-    """The page after the form, whether there is anybody or not."""
+    """Shows the page after the form, whether or not there is such a person."""
 
     template_name = "dashboard/password_reset_sent.html"
 
 
 class ResetLink(ThrottledFormView, views.PasswordResetConfirmView):
-    """The page of the mail's link. 410 where that is used, old or made up."""
+    """Shows the page of the mail's link. Answers 410 if the link was used, is old or was made up."""
 
     form_class = NewPasswordForm
     template_name = "dashboard/password_reset_link.html"
@@ -221,14 +221,14 @@ class ResetLink(ThrottledFormView, views.PasswordResetConfirmView):
 
 @method_decorator(never_cache, name="dispatch")
 class ResetDone(views.PasswordResetCompleteView):
-    """The page after a reset."""
+    """Shows the page after a reset."""
 
     template_name = "dashboard/password_reset_done.html"
 
 
 @never_cache
 def admin_login(request: HttpRequest) -> HttpResponseBase:
-    """The admin's login: strangers go on to ours, people who are not staff get 403."""
+    """Redirects strangers from the admin's login to ours. People who are not staff get 403."""
     if not request.user.is_authenticated:
         return views.redirect_to_login(request.GET.get("next") or reverse("admin:index"), settings.LOGIN_URL)
     if not admin.site.has_permission(request):
@@ -237,7 +237,7 @@ def admin_login(request: HttpRequest) -> HttpResponseBase:
 
 
 def admin_password(_request: HttpRequest) -> HttpResponseBase:
-    """One page changes passwords."""
+    """Redirects from the admin's password page to ours."""
     return redirect("password")
 
 
@@ -247,7 +247,7 @@ def _changed_mail(person: User) -> EmailMessage:
 
 
 def _reset_mail(person: User) -> EmailMessage:
-    # The link begins with PUBLIC_URL: a Host header could name somebody else's server.
+    # The link begins with PUBLIC_URL: a Host header could name another server.
     uid, token = urlsafe_base64_encode(force_bytes(person.pk)), default_token_generator.make_token(person)
     body = RESET_BODY.format(
         email=person.email,

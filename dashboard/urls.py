@@ -1,4 +1,4 @@
-"""The pages of the dashboard, and the admin's two addresses that lead to its sign-in."""
+"""Routes the pages of the dashboard, and two addresses of the admin to the dashboard's sign-in and password page."""
 
 from django.contrib.auth.views import LogoutView
 from django.urls import path

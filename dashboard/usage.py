@@ -1,4 +1,4 @@
-"""The usage page: totals, groups, days, and a chart of both."""
+"""Shows the page on usage: totals, groups, days, and a chart of groups by day or hour."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,15 +23,15 @@ from .parts.downloads import chosen_csv, each_day
 from .parts.funds import usage_by_day
 from .parts.groups import MOST_LINES, Group, GroupName, group_of, lines_of, names_of_groups
 
-HOURLY_DAYS = timedelta(days=3)  # so few are drawn by hours,
-MOST_HOURLY_REQUESTS = 50_000  # which are read from the records themselves
+HOURLY_DAYS = timedelta(days=3)  # fewer days are drawn by hour
+MOST_HOURLY_REQUESTS = 50_000  # unless they have more requests, since hours are added up from the records
 GROUP_COLUMNS = {
     Grouping.MODEL: ("provider", "model"),
     Grouping.KEY: ("key_id", "key"),
     Grouping.REGION: ("region",),
     Grouping.ALIAS: ("alias_id", "alias"),
 }
-# Columns of the CSV, with the figure of a sum that each has; the currency is the account's.
+# Columns of the CSV with the field of Totals that each shows; the currency is the account's.
 FIGURES = {name: name for name in ("requests", "interrupted", "estimated", "prompt_tokens", "completion_tokens")}
 FIGURES |= {"currency": "", "cost": "cost", "requests_priced": "priced", "energy_wh": "energy_wh"}
 FIGURES |= {
@@ -43,7 +43,7 @@ FIGURES |= {
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """A day in the table. `records` is an address."""
+    """Holds a day's line in the table. `records` is the address of its requests."""
 
     day: date
     totals: Totals
@@ -53,7 +53,7 @@ class Day:
 @account_page()
 @from_replica
 def usage(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """422 where the days are none that could be shown."""
+    """Shows the page on usage. Answers 422 if the days are invalid."""
     choice, form = choices.read(request.GET.dict(), current.account, "usage", timezone.now())
     context = {"choice": choice, "form": form}
     if not form.errors:
@@ -63,11 +63,10 @@ def usage(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 
 def read(choice: Choice) -> dict[str, Any]:
-    """The values of the page. Nine SELECTs for the sums, and at most two more for names."""
-    # The days are read last: what they have beyond the chart's groups is of others, and never less than nothing.
+    """Returns the values of the page, with nine SELECTs for the sums and at most two more for names."""
+    # 1. The groups in the whole period, those with the highest cost first, and then those with most requests.
     found = breakdown(choice.scope, choice.days, *COLUMNS[choice.by], with_errors=True)
     sums = [(group_of(row, choice.by), row.totals) for row in found]
-    # The dearest first, then those with most requests.
     groups = dict(sorted(sums, key=lambda item: (-(item[1].cost or Decimal(0)), -item[1].asked, str(item[0]))))
     drawn = charts.leading(groups)
     names = names_of_groups(choice, {*[*groups][:MOST_LINES], *drawn})
@@ -77,6 +76,7 @@ def read(choice: Choice) -> dict[str, Any]:
         choice.days.last - choice.days.first < HOURLY_DAYS
         and sum(totals.requests for totals in groups.values()) <= MOST_HOURLY_REQUESTS
     )
+    # 2. The drawn groups by day or hour.
     by_group: dict[Group, dict[date, Totals]] = {group: {} for group in drawn}
     if parts and is_hourly:
         for hour, row in hourly(choice.scope, choice.days, *columns, parts=parts):
@@ -84,6 +84,7 @@ def read(choice: Choice) -> dict[str, Any]:
     elif parts:
         for row in breakdown(choice.scope, choice.days, By.DAY, *columns, parts=parts, with_errors=True):
             by_group[group_of(row, choice.by)][_day(row)] = row.totals
+    # 3. All usage by day or hour. It is read last, so that it is never less than the groups, which the chart subtracts.
     hours: dict[date, Totals] = {}
     if is_hourly:
         hours |= {hour: row.totals for hour, row in hourly(choice.scope, choice.days)}
@@ -107,7 +108,6 @@ def read(choice: Choice) -> dict[str, Any]:
 
 
 def _scope_of(choice: Choice, group: Group) -> Scope:
-    """The choice's scope narrowed to one group."""
     columns: dict[str, Any] = dict(zip(COLUMNS[choice.by], group, strict=True))
     if choice.by == Grouping.ALIAS and group == (None,):
         columns[By.ALIAS] = NO_ALIAS
@@ -115,20 +115,20 @@ def _scope_of(choice: Choice, group: Group) -> Scope:
 
 
 def _text(names: Mapping[Group, GroupName], group: Group) -> str:
-    # Keys may share a name, and are then told apart by their last characters.
+    # Keys that share a name are shown with their last characters.
     name = names[group]
     is_shared = [other.text for other in names.values()].count(name.text) > 1
     return f"{name.text} {name.detail}" if is_shared else name.text
 
 
 def _day(row: Row) -> date:
-    return cast(date, row.day)  # every row is of a day: they are grouped so
+    return cast(date, row.day)  # every row has a day, since it is grouped by
 
 
 @account_page("GET")  # no HEAD: it would read everything for nothing
 @from_replica
 def usage_export(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
-    """The sums by day and group as CSV."""
+    """Streams the sums by day and group as CSV."""
     return chosen_csv(
         request, current, "usage", lambda choice: ("day", *GROUP_COLUMNS[choice.by], *FIGURES), _csv_lines
     )
@@ -142,7 +142,7 @@ def _csv_lines(choice: Choice) -> Iterator[Line]:
         names |= names_of_groups(choice, groups.keys() - names.keys())
         release("default")
         for group, totals in groups.items():
-            # Its id, and its name. Requests without an alias have neither.
+            # The group's id, and its name. Requests without an alias have neither.
             values = [None if part is None else str(part) for part in group]
             if choice.by in (Grouping.KEY, Grouping.ALIAS):
                 values.append(None if values[0] is None else names[group].text)

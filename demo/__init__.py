@@ -1,1 +1,1 @@
-"""The demo that `make run` starts: an account on the demo catalogue, the simulated provider and the gateway."""
+"""Runs the demo for `make run`: an account on the demo catalogue, the simulated provider and the gateway."""

@@ -1,4 +1,4 @@
-"""The demo's data: tables, catalogue, an account with credit, its owner, its key, and sample data beside it.
+"""Creates the demo's data: tables, catalogue, an account with credit, its owner and key, and an account of sample data.
 
 Every step may be repeated.
 """
@@ -27,11 +27,11 @@ CREDIT = Decimal(100)
 
 
 def prepare(credentials: Credentials) -> Account | None:
-    """Brings an empty database, or yesterday's, to where the demo works. What is there stays.
+    """Adds what the demo lacks to an empty or an older database; existing data stays.
 
     Returns the account of the sample data, if there is one.
     """
-    # Django's `migrate` looks at permissions and content types even when nothing is to be done; asking is quicker.
+    # Django's `migrate` checks permissions and content types even if there is nothing to migrate, so check that first.
     executor = MigrationExecutor(connection)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         call_command("migrate", interactive=False, verbosity=0)
@@ -46,7 +46,7 @@ def prepare(credentials: Credentials) -> Account | None:
     sample = Account.objects.filter(name=sample_data.NAME).first()
     if sample is None and sample_data.is_possible():
         sample = sample_data.create(sample_data.NAME, EMAIL)
-    # The rest of this process only waits: it holds neither a connection nor a pool's threads across a fork.
+    # From now on this process only waits, and it must not keep a connection or a pool's threads across a fork.
     for one in connections.all(initialized_only=True):
         one.close()
         if hasattr(one, "close_pool"):
@@ -55,9 +55,9 @@ def prepare(credentials: Credentials) -> Account | None:
 
 
 def _owner(credentials: Credentials) -> User:
-    """The demo's person, staff too so that the admin can be looked at.
+    """Returns the demo's person, who is also staff, so that they can use the admin.
 
-    A hash with our salt is our password's, so the slow check of the password itself is needless.
+    A hash with our salt is that of our password, so that the slow check of the password is not needed.
     """
     user = User.objects.filter(email=EMAIL).first()
     if user is None:
@@ -69,7 +69,7 @@ def _owner(credentials: Credentials) -> User:
 
 
 def _issue_key(account: Account, token: str) -> None:
-    """Issues the demo's key unless it can be used: it was deleted, has expired, or the secret key is another one."""
+    """Issues the demo's key if it does not work: it was deleted, has expired, or the secret key has changed."""
     found = ApiKey.objects.filter(fingerprint=keys.fingerprint(token)).first()
     if found is not None and found.account_id == account.pk and found.verifier is not None:
         is_usable = found.expires_at is None or found.expires_at > timezone.now()

@@ -1,4 +1,4 @@
-"""The demo's secrets: the token and password that are derived from the secret key and stored nowhere."""
+"""Derives the demo's token and password from the secret key; they are not stored anywhere."""
 
 import base64
 import hashlib
@@ -10,7 +10,7 @@ EMAIL = "demo@gateway.local"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The logins of the demo. `salt` is the password hash's: whoever changes the password changes it too."""
+    """Holds the demo's token, password, and the salt of the password's hash, which changes when a person changes it."""
 
     token: str = field(repr=False)
     password: str = field(repr=False)
@@ -18,7 +18,7 @@ class Credentials:
 
 
 def derive(secret_key: str) -> Credentials:
-    """The same secret key gives the same credentials; none of them tells anything about another."""
+    """Derives the credentials, always the same from one secret key. None can be computed from another."""
     return Credentials(
         token="sk-gw-" + _base64url(_hmac(secret_key, "demo api token")),
         password=_base64url(_hmac(secret_key, "demo password")[:12]),

@@ -1,4 +1,4 @@
-"""The demo's child processes: started together, watched, and stopped in order. None outlives this process."""
+"""Starts the demo's child processes, watches them, and stops them in order. None outlives this process."""
 
 import contextlib
 import ctypes
@@ -11,18 +11,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Self
 
-HOST = "127.0.0.1"  # the demo's password is worth little: nobody else's machine reaches it
+HOST = "127.0.0.1"  # only this machine can reach the demo, whose password is not meant to protect it
 POLL_SECONDS = 0.02
 WATCH_SECONDS = 0.2
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class DemoFailed(Exception):
-    """The demo cannot start or go on; one line says why."""
+    """The demo cannot start or continue; the message is one line that says why."""
 
 
 def require_free(port: int) -> None:
-    """Raises DemoFailed where something else listens. As for the servers, connections long closed do not count."""
+    """Raises DemoFailed if the port is in use. Closed connections do not count, as for the servers (SO_REUSEADDR)."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -33,21 +33,21 @@ def require_free(port: int) -> None:
 
 
 def accepts(port: int) -> bool:
-    """True where something listens on the port."""
+    """Tells whether something listens on the port."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((HOST, port)) == 0
 
 
 class Children:
-    """A `with` block of child processes; its end, however it comes, is theirs."""
+    """Runs child processes in a `with` block, and ends them when the block ends for whatever reason."""
 
     def __init__(self, stop_seconds: float) -> None:
         self._stop_seconds = stop_seconds
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *arguments: str, env: Mapping[str, str], quiet: bool = False) -> None:
-        """Starts `python ARGUMENTS` in a session of its own: a Ctrl-C in the terminal reaches it through us, once."""
+        """Starts `python ARGUMENTS` in a session of its own, so that a Ctrl-C in the terminal reaches it only once."""
         self._children[name] = subprocess.Popen(  # noqa: S603  # our own programs
             [sys.executable, *arguments],
             env=dict(env),
@@ -58,7 +58,7 @@ class Children:
         )
 
     def wait_until(self, ready: Callable[[], bool], what: str, timeout: float) -> None:
-        """Polls `ready`. Raises DemoFailed where a child ends or time runs out."""
+        """Polls `ready`. Raises DemoFailed if a child ends or after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not ready():
             self._require_all()
@@ -67,7 +67,7 @@ class Children:
             time.sleep(POLL_SECONDS)
 
     def watch(self) -> None:
-        """Waits as long as all of them live. Raises DemoFailed when one ends."""
+        """Waits while all children run. Raises DemoFailed when one ends."""
         while True:
             self._require_all()
             time.sleep(WATCH_SECONDS)
@@ -81,7 +81,7 @@ class Children:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends the newest first, gracefully; a second Ctrl-C, or their taking too long, ends them at once."""
+        """Ends the children gracefully, newest first. A second Ctrl-C, or a child that takes too long, kills them."""
         children = list(reversed(self._children.values()))
         try:
             for child in children:
@@ -96,8 +96,8 @@ class Children:
 
 
 def _end_with_parent() -> Callable[[], object] | None:
-    """Linux tells the child to end should this process be killed; elsewhere there is no such thing."""
+    """Returns a function that makes Linux end the child if this process is killed; None on other systems."""
     if sys.platform != "linux":
         return None
-    prctl = ctypes.CDLL(None).prctl  # looked up before the fork: the child should do as little as possible
+    prctl = ctypes.CDLL(None).prctl  # found before the fork: the child should do as little as possible
     return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,6 +1,6 @@
-"""An account with a month of traffic, so that the demo's pages have something to show. Nothing of it was ever sent.
+"""Makes an account with a month of traffic that was never sent, so that the demo's pages have something to show.
 
-It is made by the product's own admission and settlement, with Django's clock turned back, so `verify_ledger` holds.
+It uses the product's own admission and settlement with Django's clock turned back, so `verify_ledger` passes.
 """
 
 import random
@@ -44,7 +44,7 @@ from inference.wire_forms import WIRE_FORMS
 
 NAME = "Sample data"
 DAYS = 30
-REQUESTS = 400  # about a second's work
+REQUESTS = 400  # take about a second
 CHAT, EMBEDDING = Generation.Endpoint.CHAT, Generation.Endpoint.EMBEDDING
 Ending = Generation.Ending
 ENDINGS = {Ending.FINISHED: 400, Ending.CLIENT_LEFT: 6, Ending.STALLED: 3, Ending.COST_UNRESOLVABLE: 1}
@@ -52,7 +52,7 @@ ENDINGS = {Ending.FINISHED: 400, Ending.CLIENT_LEFT: 6, Ending.STALLED: 3, Endin
 
 @dataclass(frozen=True, slots=True)
 class Habit:
-    """A request that an account makes again and again. Tokens are typical counts, `weight` is how often."""
+    """Describes a request that an account repeats. Tokens are typical counts; `weight` is its relative frequency."""
 
     key: str
     model: str
@@ -73,17 +73,17 @@ HABITS = (
 
 
 def is_possible() -> bool:
-    """PostgreSQL settles by its own clock: there, all of the month would be today."""
+    """Tells whether sample data can be made. PostgreSQL uses its own clock, which would date the whole month today."""
     return connection.vendor == "sqlite"
 
 
 def create(name: str, owner_email: str, requests: int = REQUESTS) -> Account:
-    """The account, its keys and aliases, and what was asked in the last 30 days. The catalogue is the shipped one."""
+    """Makes an account with keys, aliases and the requests of the last 30 days, from the shipped catalogue."""
     snapshot.refresh()
     now = timezone.now()
     start = now - timedelta(days=DAYS)
     draw = random.Random(7)  # noqa: S311  # draws a story, guards nothing
-    with transaction.atomic():  # as many commits would take half a minute
+    with transaction.atomic():  # a commit for each request would take half a minute
         account = _opened(name, owner_email, start)
         _serve(account, draw, sorted(_moment(draw, start, now) for _ in range(requests)))
         _fail(account, now)
@@ -93,7 +93,7 @@ def create(name: str, owner_email: str, requests: int = REQUESTS) -> Account:
 
 @contextmanager
 def clock_at(moment: datetime) -> Iterator[None]:
-    """Django's clock, and with it the product's, stands at this moment."""
+    """Stops Django's clock, and with it the product's, at a moment."""
     with mock.patch.object(timezone, "now", return_value=moment):
         yield
 
@@ -122,7 +122,7 @@ def _moment(draw: random.Random, start: datetime, now: datetime) -> datetime:
 
 
 def _serve(account: Account, draw: random.Random, moments: list[datetime]) -> None:
-    """The requests in their order; half-way the assistant moves to another provider, and credit is added."""
+    """Serves the requests in order. Half-way, the assistant is moved to another provider and credit is added."""
     half = len(moments) // 2
     keys_by_name = {key.name: key for key in account.keys.all()}
     for number, moment in enumerate(moments):
@@ -171,7 +171,7 @@ def _about(draw: random.Random, tokens: int) -> int:
 
 
 def _fail(account: Account, now: datetime) -> None:
-    """A flood of requests without credit the day before, and a provider that failed just now."""
+    """Logs many requests without credit on the day before, and a failure of a provider just now."""
     key = account.keys.get(name="production")
     log, mistral = FailureLog(), "mistral/mistralai/mistral-medium-3.5/FRPAR"
     spent = [(now - timedelta(days=1), InsufficientCredits(), 0)] * 14

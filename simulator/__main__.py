@@ -1,4 +1,4 @@
-"""`python -m simulator`: the simulated provider without Django, listening within a fraction of a second."""
+"""Runs the simulated provider without Django (`python -m simulator`), which starts within a fraction of a second."""
 
 from simulator.server import main
 

@@ -1,4 +1,4 @@
-"""The deterministic answer to a question, whatever its dialect: reasoning, then text, a refusal or tool calls."""
+"""Makes the deterministic answer to a question of any dialect: reasoning, then text, a refusal or tool calls."""
 
 import json
 import re
@@ -14,16 +14,16 @@ from simulator.call import Call, Question, RefusedError, count_tokens
 
 _PIECES = re.compile(r"\s*\S+(?:\s+\Z)?")
 _REASONING = "First I read the question."
-NOVEL = ("nov", "el")  # what nobody knows, in its pieces
+NOVEL = ("nov", "el")  # the value of members that no gateway can know, in pieces
 _REFUSAL = "I cannot help with that."
-# How an argument string is cut, so that every tool call takes several fragments.
-# A half of a character that begins one ends a fragment, as it does where the text is cut into UTF-16 units.
+# Cuts an argument string, so that every tool call takes several fragments. The first half of a surrogate pair ends a
+# fragment, as in a text that is cut into UTF-16 units.
 _FRAGMENTS = re.compile("(?s:.{1,8}?(?<=[\ud800-\udbff])|.{1,8})")
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The words of a prompt and those produced so far; `completion` includes `reasoning`."""
+    """Counts the words of a prompt and those produced so far; `completion` includes `reasoning`."""
 
     prompt: int
     completion: int
@@ -32,7 +32,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call of a tool, with its arguments as JSON text."""
+    """Holds one call of a tool, with its arguments as JSON text."""
 
     identity: str
     name: str
@@ -40,13 +40,13 @@ class ToolCall:
 
     @property
     def fragments(self) -> list[str]:
-        """The arguments in the pieces in which they are streamed; none where they are empty."""
+        """Returns the arguments in the pieces in which they are streamed; no piece if they are empty."""
         return _FRAGMENTS.findall(self.arguments)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One choice, in the pieces in which it is streamed."""
+    """Holds one choice, in the pieces in which it is streamed."""
 
     finish: str
     text: Sequence[str] = ()
@@ -57,18 +57,18 @@ class Answer:
 
     @property
     def tokens(self) -> int:
-        """Every word that was produced, reasoning and arguments of tools included."""
+        """Counts the words that were produced, including reasoning and arguments of tools."""
         arguments = sum(count_tokens(call.arguments) for call in self.tool_calls)
         return count_tokens("".join(self.text)) + len(self.reasoning) + arguments
 
 
 def answer(question: Question, call: Call) -> Answer:
-    """Answer a question of a call."""
+    """Answers a question of a call. Raises RefusedError if the prompt is too long."""
     behaviour = call.behaviour
     if behaviour.context is not None and question.prompt_tokens > behaviour.context:
         raise _too_long(question.prompt_tokens, behaviour.context, call)
     reasoning = _with_halves(_pieces(_REASONING), behaviour) if behaviour.reasoning else []
-    if behaviour.describe:  # never cut: the caller wants to parse it
+    if behaviour.describe:  # ignores limits, since the caller parses the text
         return Answer("stop", _pieces(orjson.dumps(call.received).decode()), reasoning)
     if behaviour.refusal:
         return Answer("refusal", _pieces(_REFUSAL), reasoning, refuses=True)
@@ -109,12 +109,12 @@ def _text_answer(question: Question, behaviour: Behaviour, reasoning: list[str])
     at, stop_sequence = min(stops, default=(len(text), None))
     text = text[:at]
     limit = question.max_tokens
-    # One more than allowed is enough to see that the text is longer; no text has more words than characters.
+    # One piece more than allowed shows that the text is too long; no text has more words than characters.
     pieces = _pieces(text, None if limit is None else min(limit, len(text)) + 1)
     finish = "stop" if stop_sequence is None else "stop_sequence"
     if limit is not None and len(pieces) > limit:
         pieces, finish, stop_sequence = pieces[:limit], "length", None
-    # The text is repeated until it has the chunks after which a fault comes.
+    # The text is repeated until it has enough chunks for the faults that come after a number of them.
     source = [piece.strip() for piece in pieces] or ["word"]
     missing = range(behaviour.least_chunks - len(reasoning) - len(pieces))
     pieces += [f" {source[index % len(source)]}" for index in missing]
@@ -129,13 +129,13 @@ def _with_halves(pieces: list[str], behaviour: Behaviour) -> list[str]:
 
 
 def _pieces(text: str, most: int | None = None) -> list[str]:
-    """Cut a text into its words, whitespace kept: the pieces joined are the text, or its first `most` words."""
+    """Cuts a text into words with their whitespace. Joined, the pieces are the text, or its first `most` words."""
     pieces = [match.group() for match in islice(_PIECES.finditer(text), most)]
     return pieces or ([text] if text else [])
 
 
 def _tool_calls(question: Question, behaviour: Behaviour) -> list[ToolCall]:
-    """The first tool is called; the second too where the text has the word `both`."""
+    """Calls the first tool, and also the second if the text has the word `both`."""
     tools = list(question.tools) or ["lookup"]
     both = question.may_call_several and "both" in question.text.lower().split()
     names = [tools[0], tools[1 % len(tools)]] if both else tools[:1]

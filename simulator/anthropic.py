@@ -1,4 +1,4 @@
-"""Anthropic's Messages API. Its `input_tokens` are the words alone: what is cached or written comes beside them."""
+"""Answers Anthropic's Messages API, whose `input_tokens` exclude the tokens read from or written to the cache."""
 
 import json
 from collections.abc import Iterator
@@ -29,17 +29,17 @@ _CITATIONS: list[Json] = [
     },
 ]
 _OF_A_PROMPT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-# A content block: a tool's call, or the type of one that has text.
+# A content block: a tool call, or the type of a block that has text.
 _Block = str | ToolCall
 
 
 class Messages:
-    """`/messages`."""
+    """Answers `/messages`."""
 
     dialect = "anthropic"
 
     def complete(self, call: Call) -> Json:
-        """Answer in one body."""
+        """Answers in one body."""
         answered, tokens = _answer(call)
         usage = _start_usage(tokens, call)
         if usage is not None:
@@ -52,7 +52,7 @@ class Messages:
         }
 
     def events(self, call: Call) -> Iterator[Event]:
-        """Answer in events: the message's start, its blocks, its end."""
+        """Answers in events: the message's start, its blocks, its end."""
         answered, tokens = _answer(call)
         message = {
             **_envelope(call, _start_usage(tokens, call)),
@@ -71,7 +71,7 @@ class Messages:
                     if call.behaviour.usage_every_chunk:
                         usage = _delta_usage(min(sent, tokens.completion), call)
                         yield _event(Kind.STRUCTURE, "message_delta", delta={}, **usage)
-        # The reason and the usage come in one event, or the usage later in its own.
+        # The stop reason and the usage come in one event, or the usage later in an event of its own.
         usage = _delta_usage(tokens.completion, call)
         if usage and call.behaviour.no_message_start:
             usage["usage"] = {**(_start_usage(tokens, call) or {}), "output_tokens": usage["usage"]["output_tokens"]}
@@ -84,17 +84,17 @@ class Messages:
 
 
 class MessageCount:
-    """`/messages/count_tokens`: the same tokens that an answer would bill."""
+    """Answers `/messages/count_tokens` with the number that an answer would bill."""
 
     dialect = "anthropic"
 
     def complete(self, call: Call) -> Json:
-        """Answer in one body."""
+        """Answers in one body."""
         question = messages_question({"max_tokens": 1, **call.body}, call.request.headers.get("anthropic-beta", ""))
         return {"input_tokens": 0 if call.behaviour.usage_shape == "zero" else question.prompt_tokens}
 
     def events(self, call: Call) -> Iterator[Event]:
-        """A count does not stream."""
+        """Raises RefusedError, since a count cannot be streamed."""
         raise RefusedError("stream: Extra inputs are not permitted")
 
 
@@ -162,7 +162,7 @@ def _block_events(call: Call, index: Json, block: _Block, answered: Answer) -> I
 
 def _deltas(block: _Block, answered: Answer, behaviour: Behaviour) -> Iterator[Json]:
     if isinstance(block, ToolCall):
-        # The first piece is always empty: of a call without arguments it is the only one.
+        # The first piece is always empty, and it is the only piece of a call without arguments.
         yield from ({"type": "input_json_delta", "partial_json": piece} for piece in ("", *block.fragments))
     elif block == "thinking":
         yield from ({"type": "thinking_delta", "thinking": piece} for piece in answered.reasoning)
@@ -172,7 +172,7 @@ def _deltas(block: _Block, answered: Answer, behaviour: Behaviour) -> Iterator[J
             {"type": "sim_novel_delta", "novel": piece, "steps": [{"index": 0, "said": piece}]} for piece in NOVEL
         )
     else:
-        # They come before the words, as in the API.
+        # Citations come before the text, as in the API.
         yield from ({"type": "citations_delta", "citation": citation} for citation in _citations(behaviour))
         yield from ({"type": "text_delta", "text": piece} for piece in answered.text)
 
@@ -187,9 +187,9 @@ def _event(kind: Kind, name: str, **data: object) -> Event:
 
 
 def _start_usage(tokens: Tokens, call: Call) -> Json | None:
-    """Usage at the start: the prompt, and one token of the answer, as Anthropic counts. None without usage.
+    """Returns the usage at the start: the prompt and, as Anthropic does, one token of the answer. None without usage.
 
-    A contradiction is a negative number or a fraction: its counts are disjoint, and there is no total.
+    Only a negative number or a fraction can be contradictory here: the counts are disjoint, and there is no total.
     """
     behaviour = call.behaviour
     if behaviour.no_usage:
@@ -220,7 +220,7 @@ def _start_usage(tokens: Tokens, call: Call) -> Json | None:
 
 
 def _delta_usage(completion: int, call: Call) -> dict[str, Json]:
-    """The `usage` of an event, with the tokens produced so far; null is unchanged since the start."""
+    """Returns the `usage` of an event with the tokens produced so far; null means unchanged since the start."""
     if call.behaviour.no_usage:
         return {}
     prompt = dict.fromkeys(_OF_A_PROMPT, 0 if call.behaviour.usage_shape == "prompt-once" else None)
@@ -233,5 +233,5 @@ def _stop_reason(call: Call, answered: Answer) -> str:
 
 
 def _signature(answered: Answer) -> str:
-    """Signs the thinking, so that a test can tell whether it came back as it was."""
+    """Signs the thinking, so that a test can tell whether it came back unchanged."""
     return "sig-sim-" + sha256("".join(answered.reasoning).encode(errors="surrogatepass")).hexdigest()[:32]

@@ -1,7 +1,7 @@
-"""Behaviours of the simulator, and the words of a model's name that ask for them.
+"""Defines the behaviours of the simulator, and the words in a model's name that ask for them.
 
 A name is one or several words joined with `+`, each with arguments after colons: `chunks:5:0.01+no-usage`. Words that
-are not in `WORDS` mean nothing, so an ordinary model name is answered like `echo`.
+are not in `WORDS` have no effect, so an ordinary model name is answered like `echo`.
 """
 
 import json
@@ -13,15 +13,15 @@ from typing import Any
 
 # The point of a fault given as `finish`: after the last finish, before usage and the end of the stream.
 AFTER_FINISH = -1
-# What some call the cache hits of a prompt, beside its count.
+# Names that some providers give to a prompt's cache hits, in a member next to the prompt's count.
 CACHE_HITS = frozenset({"cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens"})
-# What providers write, with status 400, whose customer has no credit, a wrong key or a locked account.
+# Messages of providers, with status 400, to a customer who has no credit, a wrong key or a locked account.
 TROUBLES = {
     "empty": "Your credit balance is too low to use this API. Please go to Plans & Billing to add credit.",
     "key": "API key not valid. Please pass a valid API key.",
     "locked": "Your organization has been disabled.",
 }
-# What is wrong with a request, in the shapes of error that providers and relays write.
+# A fault of the request, in the shapes of errors that providers and relays write.
 _WRONG = "Invalid value of temperature: it must be at most 2."
 ERRORS: dict[str, Any] = {
     "detail": {"detail": _WRONG},
@@ -35,7 +35,7 @@ ERRORS: dict[str, Any] = {
 }
 BAD_USAGES = ("cached", "negative", "fraction", "total", "written")
 SIGNERS = ("google", "openrouter")
-# A stream reports these in an early usage too, and leaves out a part of it in the last one.
+# In these shapes, a stream also reports usage early, and leaves out a part of it in the last usage.
 EARLY_USAGES = frozenset({"details-once", "prompt-once"})
 USAGE_SHAPES = (
     *("thinking", "audio", "zero", "no-completion", "total-alone", "zero-prompt", "two-hits"),
@@ -43,7 +43,7 @@ USAGE_SHAPES = (
 )
 INDEXES = ("same", "none", "one", "negative")
 TOOL_NAMES = ("pieces", "late", "growing", "repeated")
-# What follows the words of an answer, piece by piece: halves of a character, as JavaScript and Python cut and write it.
+# Pieces added to an answer: halves of a character, as JavaScript cuts and Python escapes it.
 SURROGATES = {
     "halves": ("\ud83d", "\ude00"),
     "lone": ("\ud83d",),
@@ -54,7 +54,7 @@ SURROGATES = {
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """A combination of what can be asked for. Delays are seconds; `*_after` counts chunks that carry output."""
+    """Holds a combination of what can be asked for. Delays are seconds; `*_after` counts chunks that carry output."""
 
     first_byte_delay: float = 0.0
     pings: int = 0
@@ -160,7 +160,7 @@ class Behaviour:
 
     @property
     def least_chunks(self) -> int:
-        """The chunks of output that every fault needs to find its place; `endless` repeats the last one."""
+        """Returns the number of chunks of output that the faults need; `endless` needs one, which it repeats."""
         ends = (self.stall_after, self.hold_after, self.drop_after, self.malformed_after, self.error_frame_after)
         points = (*ends, self.unreadable_after, int(self.endless))
         return max(point for point in points if point is not None)
@@ -168,7 +168,7 @@ class Behaviour:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word of a model name: the fields it sets by itself, and those that its arguments set in order."""
+    """Describes a word of a model name: the fields that it sets itself, and those that its arguments set in order."""
 
     sets: Mapping[str, object] = field(default_factory=dict)
     arguments: tuple[tuple[str, Callable[[str], object]], ...] = ()
@@ -177,7 +177,7 @@ class Word:
 
 def _whole(text: str) -> int:
     if not text.isdecimal():
-        raise ValueError(f"{text!r} is no whole number")
+        raise ValueError(f"{text!r} is not a whole number")
     return int(text)
 
 
@@ -189,13 +189,13 @@ def _positive(text: str) -> int:
 
 def _status(text: str) -> int:
     if not 200 <= (code := _whole(text)) <= 599:
-        raise ValueError(f"{text!r} is no HTTP status")
+        raise ValueError(f"{text!r} is not an HTTP status")
     return code
 
 
 def _seconds(text: str) -> float:
     if not (seconds := float(text)) >= 0:
-        raise ValueError(f"{text!r} is no number of seconds")
+        raise ValueError(f"{text!r} is not a number of seconds")
     return seconds
 
 
@@ -206,7 +206,7 @@ def _point(text: str) -> int:
 def _one_of(*names: str) -> Callable[[str], object]:
     def named(text: str) -> str:
         if text not in names:
-            raise ValueError(f"{text!r} is none of {', '.join(names)}")
+            raise ValueError(f"{text!r} is not one of {', '.join(names)}")
         return text
 
     return named
@@ -216,76 +216,74 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
     return Word(sets, arguments, required)
 
 
-# Not obvious from the names:
+# What the names of words do not say:
 #
 # - Faults count chunks that carry output: a word, a piece of reasoning, a tool call's head, a fragment of its
-#   arguments.
-#   A text is repeated until they all fit; a fault beyond other answers comes just before the finish. `finish` in
-#   place of a number means after the finish, before usage and `[DONE]`.
-# - `stall`, `drop` and `slow-first-byte` keep back or cut the headers too: `drop:0` sends nothing, `stall:0` of a
-#   stream
-#   headers alone, `stall` of a whole answer nothing, `drop:1` and up of a whole answer half its body.
+#   arguments. A text is repeated until all faults fit; in other answers, a fault beyond the end comes just before the
+#   finish. `finish` instead of a number means after the finish, before usage and `[DONE]`.
+# - `stall`, `drop` and `slow-first-byte` affect the headers too. In a stream, `drop:0` sends nothing and `stall:0` only
+#   the headers. In a whole answer, `stall` sends nothing, and `drop:1` and more send half the body.
 # - `hold` is a `stall` that `POST /let-go?model=…` ends, for the calls of the model that have begun.
-# - `malformed` and `error-frame` end the body cleanly, unless a `stall` or `drop` stands beside them. A whole answer
-#   becomes a body that is no JSON, or an error with status 200. `truncated` ends a stream before its finish, a whole
+# - `malformed` and `error-frame` end the body cleanly, unless there is also a `stall` or `drop`. A whole answer becomes
+#   a body that is not JSON, or an error with status 200. `truncated` ends a stream before its finish, and a whole
 #   answer in the middle of its JSON.
-# - `unreadable` sends events that are no JSON (one, or as many as the second number says), and goes on after them.
-# - `late-usage` delays usage after the finish; `usage-on-finish` and `usage-every-chunk` send it unasked.
-# - `object-content` sends the text of a whole chat answer in an object, as Cloudflare sends JSON that was asked for.
-# - `content-blocks` sends reasoning and content of a chat as Mistral does: as arrays of blocks in `content`.
-# - `reasoning-parts` sends reasoning as Databricks does: as a part of `content` that has a summary.
-# - `reasoning-outside` counts reasoning beside the completion, as xAI does: `total_tokens` includes both.
-# - `bad-usage` may say how: `negative` (the default), `fraction`, `total`, `cached` (more than there were), `written`
+# - `unreadable` sends one event that is not JSON, or as many as the second number says, and goes on after them.
+# - `late-usage` delays usage after the finish; `usage-on-finish` and `usage-every-chunk` send it even if the request
+#   does not ask for it.
+# - `object-content` sends the text of a whole chat answer in an object, as Cloudflare does if JSON was requested.
+# - `content-blocks` sends reasoning and content of a chat as arrays of blocks in `content`, as Mistral does.
+# - `reasoning-parts` sends reasoning as a part of `content` that has a summary, as Databricks does.
+# - `reasoning-outside` counts reasoning in addition to the completion, as xAI does: `total_tokens` includes both.
+# - `bad-usage` may say how: `negative` (the default), `fraction`, `total`, `cached` (more than the prompt), `written`
 #   (in Messages: the parts of a cache write add up to more than the whole).
-# - `usage-shape` is where a usage has its counts: of cache hits beside them under a name (`num_cached_tokens`, …), of
-#   reasoning or of a prompt's audio in the total alone (`thinking`, `audio`), all of them zero (`zero`), the completion
-#   left out (`no-completion`), the total alone (`total-alone`), no prompt (`zero-prompt`), hits under two names of
-#   which one is 0 (`two-hits`), the cache under Anthropic's names (`cache-names`), all counts under Anthropic's names
-#   (`message-names`), in Messages a prompt that includes what was read (`inclusive`). A stream counts early and, at its
+# - `usage-shape` decides where a usage has its counts: cache hits next to them under a name (`num_cached_tokens`, …);
+#   reasoning or a prompt's audio only in the total (`thinking`, `audio`); all zero (`zero`); no completion
+#   (`no-completion`); only the total (`total-alone`); no prompt (`zero-prompt`); hits under two names, one of them 0
+#   (`two-hits`); the cache under Anthropic's names (`cache-names`); all counts under Anthropic's names
+#   (`message-names`); in Messages, a prompt that includes cache hits (`inclusive`). A stream counts early and, at its
 #   end, again without the details (`details-once`) or without the prompt (`prompt-once`).
-# - `usage-in` is where a usage stands: in `x_groq` of the finish, in its choice, or in an `error` event behind it.
-# - `no-finish` streams everything but a finish reason; `filtered` has it, and no message, in a whole answer.
+# - `usage-in` decides which object has the usage: `x_groq` of the finish, its choice, or an `error` event after it.
+# - `no-finish` streams everything but a finish reason; `filtered` sends a finish reason but no message.
 # - `choice-error` finishes a choice with an error of its own, as OpenRouter does.
-# - `other-kind` answers with a whole body if a stream was asked for, and with a stream if it was not.
+# - `other-kind` answers with a whole body if a stream was requested, and with a stream if it was not.
 # - `finish-every-chunk` has the finish reason in each chunk of output, as relays of Gemini do.
 # - `message-for-delta` streams `message` instead of `delta`, `delta-for-message` has `delta` in a whole answer.
-# - `stop-in` names the stop sequence that matched in a member of the choice: in `matched_stop` as SGLang does, in
-#   `stop_reason` as vLLM does.
-# - `index` is how calls, or the blocks of Messages, are numbered: all with 0 (`same`, as Ollama does), not at all
+# - `stop-in` names the member of the choice that has the matched stop sequence: `matched_stop` as in SGLang,
+#   `stop_reason` as in vLLM.
+# - `index` decides how calls, or the blocks of Messages, are numbered: all with 0 (`same`, as Ollama does), not at all
 #   (`none`), from 1 (`one`), all with -1 (`negative`). `no-call-ids` leaves out the ids of calls, `whole-calls` sends
-#   all calls in one chunk, `object-arguments` sends arguments as an object instead of its text. `same-call-ids` gives
-#   all calls one id, `blank-arguments` has a blank for arguments, `arguments-again` streams the whole arguments once
-#   more behind their pieces, unless they are cut. `unlisted-calls` leaves out the list around a single call,
-#   `flat-calls` the member `function` around its name and arguments.
-# - `tool-name` is how a tool's name is streamed: cut in two (`pieces`), in the second fragment (`late`), cut and then
-#   whole (`growing`), in every fragment together with the id (`repeated`).
+#   all calls in one chunk, `object-arguments` sends arguments as an object instead of a text. `same-call-ids` gives all
+#   calls one id, `blank-arguments` has a blank as arguments, `arguments-again` streams the whole arguments again after
+#   their pieces, unless they are cut. `unlisted-calls` leaves out the list around a single call, `flat-calls` the
+#   member `function` around its name and arguments.
+# - `tool-name` decides how a tool's name is streamed: cut in two (`pieces`), in the second fragment (`late`), cut and
+#   then whole (`growing`), in every fragment together with the id (`repeated`).
 # - `surrogates` ends texts, reasoning and arguments with an emoji cut in two (`halves`), with one half of it (`lone`),
-#   with its four bytes as Python escapes them (`bytes`); `escaped` writes the half as an escape into arguments.
+#   or with its four bytes as Python escapes them (`bytes`); `escaped` writes the half as an escape into arguments.
 # - `lists:N` sends N lists of citations, images and reasoning details, each with one item, one after the other; a whole
 #   answer has them in one list. `mixed-details` sends two kinds of reasoning details under one index.
 # - `not-finite` has logprobs that are NaN.
-# - `blank-data:N` sends N events without data (two if it has no number) before each event; `spaced-done` has blanks
-#   around `[DONE]`, `quoted-done` quotes. `data-comments` sends a comment as the data of an event before each event,
-#   `no-blank-lines` ends events with their line, `byte-order-marks` begins each event with one.
-# - `no-message-start`, `no-block-start` and `no-block-stop` leave such events out of Messages, but for the start of a
-#   tool's call, which alone has its name. The prompt is counted at the end then.
-# - `more-choices` are choices beyond those that were asked for; `cut-arguments` ends in the middle of a tool's.
-# - `as-json` labels a stream `application/json`; `int8` embeds as some do who were not asked for numbers.
-# - `unknown-deltas` sends members, or a block, that nobody knows, in pieces.
+# - `blank-data:N` sends N events without data (by default two) before each event; `spaced-done` has blanks around
+#   `[DONE]`, `quoted-done` quotes. `data-comments` sends a comment as the data of an event before each event,
+#   `no-blank-lines` sends no empty line after events, `byte-order-marks` begins each event with a byte order mark.
+# - `no-message-start`, `no-block-start` and `no-block-stop` leave these events out of Messages, except the start of a
+#   tool call, which is the only event with its name. The prompt is then counted at the end.
+# - `more-choices` adds choices to the requested ones; `cut-arguments` ends in the middle of a tool's arguments.
+# - `as-json` labels a stream `application/json`; `int8` embeds as 8-bit integers in base64, whatever was requested.
+# - `unknown-deltas` sends members, or a block, that no gateway can know, in pieces.
 # - `script` plays turns of an agent: `<script>[{"name": …, "arguments": {…}}, "done"]</script>` in a user's text has a
-#   call or a text for each answer; the results of tools behind it tell which is next.
-# - `surplus` sends the whole answer a second time on the kept connection, although nobody asked for it: a number of
+#   call or a text for each answer; the number of tool results after it decides which is next.
+# - `surplus` sends the whole answer a second time on the kept connection, which no request asked for: a number of
 #   seconds after its end or, without a number, at the next `POST /surplus`.
-# - `signs` signs what a chat answers, and refuses a conversation whose calls lack their signature: `google` in the
-#   `extra_content` of the first call, or of a text, `openrouter` in the `reasoning_details` of the message.
-# - `trouble` refuses everybody with 400, in words of a provider whose customer has it: no credit (`empty`), a wrong key
-#   (`key`), a locked account (`locked`).
-# - `error-in` refuses everybody with 400 or the given status, 200 included, in an error of that shape.
+# - `signs` signs chat answers, and refuses a conversation whose calls lack their signature: `google` in the
+#   `extra_content` of the first call or of a text, `openrouter` in the `reasoning_details` of the message.
+# - `trouble` refuses every request with 400, in the words of a provider whose customer has no credit (`empty`), a wrong
+#   key (`key`) or a locked account (`locked`).
+# - `error-in` refuses every request with 400 or the given status, which may be 200, in an error of that shape.
 # - `context` refuses a prompt of more tokens, in the words of the dialect.
-# - `<marker>123</marker>` anywhere in a request is repeated by its usage, as `x_marker`; `/stats/markers` tells how
-#   many
-#   calls had it.
-# - `split` cuts the whole body, so a large size joins several events in one segment.
+# - `<marker>123</marker>` anywhere in a request is repeated by its usage as `x_marker`; `/stats/markers` counts the
+#   calls with each marker.
+# - `split` cuts the whole body into segments, so a large size joins several events in one segment.
 WORDS: Mapping[str, Word] = {
     "echo": Word(),
     **{each.name.replace("_", "-"): Word({each.name: True}) for each in fields(Behaviour) if each.default is False},
@@ -331,7 +329,7 @@ WORDS: Mapping[str, Word] = {
 
 @lru_cache(maxsize=4096)
 def parse(model: str) -> Behaviour:
-    """Read a model name; ValueError where a known word has arguments that it does not take."""
+    """Reads a model name. Raises ValueError if a known word has arguments that it does not take."""
     behaviour = Behaviour()
     for part in model.split("+"):
         name, *arguments = part.split(":")

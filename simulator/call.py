@@ -1,7 +1,7 @@
-"""One call: what arrived, what it asks in each dialect, and the events that its answer is streamed in.
+"""Reads calls: what arrived, what it asks in each dialect, and the events in which its answer is streamed.
 
-A token is a whitespace-separated word. A prompt's tokens are the words of the texts of its messages, the system's
-included; images, tool definitions and tool calls count nothing, a token id counts one.
+A token is a whitespace-separated word. A prompt's tokens are the words in the texts of its messages, including the
+system's. Images, tool definitions and tool calls do not count; a token id counts as one.
 """
 
 import re
@@ -21,7 +21,7 @@ _MARKER = re.compile(rb"<marker>(\d+)</marker>")
 
 
 class RefusedError(Exception):
-    """The request is one that a real provider would answer with a 400."""
+    """A real provider would answer the request with a 400."""
 
     def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class RefusedError(Exception):
 
 
 class Kind(Enum):
-    """The kind of an event: faults count outputs and look for the finish."""
+    """Names the kinds of events. Faults count outputs and look for the finish."""
 
     STRUCTURE = auto()
     OUTPUT = auto()
@@ -40,7 +40,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of a stream: its data, or the literal text of one, and its name where the dialect names events."""
+    """Holds one event of a stream: its data or literal text, and its name if the dialect names events."""
 
     kind: Kind
     data: Json | str
@@ -49,7 +49,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request with what was understood of it."""
+    """Holds a request with its body and the behaviour that it asks for."""
 
     request: Request
     body: Json
@@ -59,35 +59,35 @@ class Call:
 
     @property
     def streams(self) -> bool:
-        """True where the caller wants events rather than one body."""
+        """Tells whether the caller wants events rather than one body."""
         return self.body.get("stream") is True
 
     @property
     def identity(self) -> str:
-        """Twenty-four hex digits, the same for the same body."""
+        """Returns twenty-four hex digits, the same for the same body."""
         return sha1(self.request.body, usedforsecurity=False).hexdigest()[:24]
 
     @property
     def marker(self) -> int | None:
-        """The number in `<marker>…</marker>`, anywhere in the body, which the usage repeats."""
+        """Returns the number in `<marker>…</marker>`, anywhere in the body, which the usage repeats."""
         found = _MARKER.search(self.request.body)
         return None if found is None else int(found[1])
 
     @property
     def marked(self) -> Json:
-        """The member of a usage that repeats the marker."""
+        """Returns the member of a usage that repeats the marker."""
         return {} if self.marker is None else {"x_marker": self.marker}
 
     @property
     def received(self) -> Json:
-        """The request as it reached the simulator, for `describe`."""
+        """Returns the request as it reached the simulator, for `describe`."""
         shown = {name: getattr(self.request, name) for name in ("method", "path", "query", "headers")}
         return {**shown, "body": self.body}
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A call's question, whatever its dialect."""
+    """Holds a call's question, in any dialect."""
 
     text: str
     prompt_tokens: int
@@ -98,16 +98,16 @@ class Question:
     max_tokens: int | None = None
     stop: Sequence[str] = ()
     script: str | None = None
-    results: int = 0  # of tools, behind the script
+    results: int = 0  # the number of tool results after the script
 
 
 def count_tokens(text: str) -> int:
-    """The words of a text."""
+    """Counts the words of a text."""
     return len(text.split())
 
 
 def chat_question(body: Json) -> Question:
-    """Read an OpenAI conversation."""
+    """Reads an OpenAI conversation."""
     messages = _messages(body)
     texts = [_text(message.get("content")) for message in messages]
     choice = body.get("tool_choice")
@@ -128,22 +128,22 @@ def chat_question(body: Json) -> Question:
 
 
 def text_questions(body: Json) -> list[Question]:
-    """Read the prompts of a text completion; token ids are echoed as numbers."""
+    """Reads the prompts of a text completion; token ids are echoed as numbers."""
     limit, stops = _limit(body), _stops(body)
     texts = _texts_or_token_ids(body, "prompt")
     return [Question(text, count_tokens(text), may_call_tools=False, max_tokens=limit, stop=stops) for text in texts]
 
 
 def embedded_texts(body: Json) -> list[str]:
-    """Read the inputs of an embeddings request."""
+    """Reads the inputs of an embeddings request."""
     return _texts_or_token_ids(body, "input")
 
 
 def messages_question(body: Json, betas: str = "") -> Question:
-    """Read a conversation of Anthropic's Messages API, as strictly as the API does where it is sent these betas.
+    """Reads a conversation of Anthropic's Messages API, as strictly as the API does with these betas.
 
-    Models since Claude Opus 4.8 take system messages in mid-conversation without a beta; this one is older. Claude Code
-    tries them first, and does without them if it is refused in these words.
+    Models since Claude Opus 4.8 accept system messages in mid-conversation without a beta; this model is older. Claude
+    Code tries them first, and goes on without them if it is refused in exactly these words.
     """
     roles = {"user", "assistant", "system"} if "mid-conversation-system-" in betas else {"user", "assistant"}
     if not isinstance(body.get("max_tokens"), int):
@@ -180,13 +180,13 @@ def _messages(body: Json) -> list[Json]:
 
 
 def _last_text_of_user(messages: Sequence[Json], texts: Sequence[str]) -> str:
-    """The last text that a user wrote; a message of tool results alone is passed over."""
+    """Returns the last text that a user wrote, skipping messages that only have tool results."""
     written = [text for message, text in zip(messages, texts, strict=True) if message.get("role") == "user"]
     return next((text for text in reversed(written) if text), "")
 
 
 def _script(messages: Sequence[Json], texts: Sequence[str], results: Sequence[int]) -> Json:
-    """The last script that a user wrote, and how many results of tools came behind it."""
+    """Returns the last script that a user wrote, and the number of tool results after it."""
     for position in reversed(range(len(messages))):
         found = _SCRIPT.search(texts[position]) if messages[position].get("role") == "user" else None
         if found is not None:
@@ -202,7 +202,7 @@ def _text(content: Any) -> str:
 
 
 def _final_tool_result(messages: Sequence[Json], texts: Sequence[str]) -> str | None:
-    """The tools' results that end an OpenAI conversation, or None where it does not end with one."""
+    """Returns the tool results that end an OpenAI conversation, or None if it does not end with one."""
     results: list[str] = []
     for message, text in zip(reversed(messages), reversed(texts), strict=True):
         if message.get("role") != "tool":
@@ -219,7 +219,7 @@ def _result_texts(message: Json) -> Iterator[str]:
 
 
 def _texts_or_token_ids(body: Json, name: str) -> list[str]:
-    """A field that is one text, several, one list of token ids, or several; ids become numbers in a text."""
+    """Reads a field that is a text, a list of texts, a list of token ids, or a list of these; ids become numbers."""
     value = body.get(name)
     if isinstance(value, str):
         return [value]

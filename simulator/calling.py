@@ -1,4 +1,4 @@
-"""Tool calls as upstreams of OpenAI's form write them: whole, and in the fragments of a stream."""
+"""Writes tool calls as upstreams of OpenAI's form do: whole, or in the fragments of a stream."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ def whole(call: Call, tool_calls: Sequence[ToolCall]) -> list[Json] | Json:
 
 
 def streamed(call: Call, tool_calls: Sequence[ToolCall]) -> Iterator[list[Json] | Json]:
-    """Returns the `tool_calls` of each chunk."""
+    """Yields the `tool_calls` of each chunk."""
     if call.behaviour.whole_calls and tool_calls:
         yield _listed(
             call, [{**number(call, ordinal), **each} for ordinal, each in enumerate(_whole(call, tool_calls))]

@@ -1,6 +1,6 @@
-"""Delivering an answer: the errors of each dialect, the frames of a stream, the pace and the faults that are asked for.
+"""Delivers answers: each dialect's errors, a stream's frames, and the pace and faults that the model's name asks for.
 
-The 401 and 403 quote a piece of the key, as OpenAI does: nothing of it may reach a gateway's client.
+The 401 and 403 quote a piece of the key, as OpenAI does, which a gateway must not pass on to its clients.
 """
 
 import codecs
@@ -24,10 +24,10 @@ _HTML = {"content-type": "text/html; charset=utf-8"}
 _SSE = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 _PAGE = b"<!DOCTYPE html><html><head><title>Simulated</title></head><body><h1>Not JSON</h1></body></html>\n"
 _NOT_JSON = "{this is no JSON"
-# The lines of events without data.
+# Lines of events without data.
 _BLANKS = ([b"data:", b""], [b"data: ", b""], [b"event: ping", b"data:", b""])
 _KEY = "sk-sim...abcd"
-# Status -> type, code and message. `_KEY` and the model's name are real upstreams' habits.
+# Status -> type, code and message. Real upstreams also quote the key and the model's name.
 _WRONG, _BROKEN = "invalid_request_error", "server_error"
 _KEYS = "You can find your API key at https://platform.example/account/api-keys."
 _LIMIT = "Rate limit reached for {model} in organization org-sim on requests per min. Please try again in {retry}s."
@@ -59,19 +59,20 @@ _ANTHROPIC: dict[int, tuple[str, str]] = {
 
 
 class Endpoint(Protocol):
-    """A dialect's offer at one path. Both methods raise `RefusedError` for a request that is wrong."""
+    """Answers one path of a dialect. Both methods raise RefusedError for an invalid request."""
 
     dialect: str
 
     def complete(self, call: Call) -> Json:
-        """Answer in one body."""
+        """Answers in one body."""
 
     def events(self, call: Call) -> Iterator[Event]:
-        """Answer in events, of which at least the finish is one."""
+        """Answers in events, one of which is the finish."""
 
 
 def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
-    """Answer one call. Raises CallerGoneError when the caller leaves, HungUpError when it was asked to cut."""
+    """Answers one call. Raises CallerGoneError if the caller leaves, HungUpError if the call asks for a cut."""
+    # 1. Set the framing, and pause or cut before the answer.
     behaviour = call.behaviour
     reply.held_by_model(call.model)
     reply.pause(behaviour.first_byte_delay)
@@ -82,6 +83,7 @@ def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
     reply.segment_bytes = behaviour.split
     if behaviour.surplus is not None:
         reply.remember()
+    # 2. Answer with an error, or with a stream or a whole body.
     try:
         _refuse_as_asked(call)
         if behaviour.error_in:
@@ -96,7 +98,7 @@ def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
             reply.whole(200, _JSON, b"")
         elif call.streams != behaviour.other_kind:
             events = endpoint.events(call)
-            first = next(events)  # a request that is wrong is refused here, before the headers
+            first = next(events)  # refuses an invalid request before the headers are sent
             label = _JSON if behaviour.as_json else _SSE
             reply.start(200, {**label, **_identity(call)})
             _Stream(behaviour, endpoint.dialect, reply).play(first, events)
@@ -105,6 +107,7 @@ def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
     except RefusedError as error:
         kind, words = "invalid_request_error", error.message
         send_json(reply, 400, error_body(endpoint.dialect, kind, words, param=error.param, code=error.code))
+    # 3. Send the answer a second time.
     if behaviour.surplus is not None:
         reply.repeat(behaviour.surplus)
 
@@ -118,17 +121,17 @@ def _refuse_as_asked(call: Call) -> None:
 
 
 def refuse(reply: Reply, dialect: str, message: str, param: str | None = None, status: int = 400) -> None:
-    """Answer with an error of the dialect that says what is wrong with the request."""
+    """Answers with an error in the dialect's shape that describes what is wrong with the request."""
     send_json(reply, status, error_body(dialect, "invalid_request_error", message, param=param))
 
 
 def send_json(reply: Reply, status: int, body: Json, headers: dict[str, str] | None = None) -> None:
-    """Answer with a whole body."""
+    """Answers with a whole body."""
     reply.whole(status, {**_JSON, **(headers or {})}, orjson.dumps(body))
 
 
 def error_body(dialect: str, kind: str, message: str, *, param: str | None = None, code: str | None = None) -> Json:
-    """An error in the dialect's shape; Anthropic's has neither `param` nor `code`."""
+    """Makes an error in the dialect's shape; Anthropic's has neither `param` nor `code`."""
     if dialect == ANTHROPIC:
         return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_sim"}
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
@@ -183,7 +186,7 @@ def _send_whole(call: Call, endpoint: Endpoint, reply: Reply) -> None:
 
 
 class _Stream:
-    """One stream while it is sent. It counts outputs, so that faults come at their place."""
+    """Sends one stream, and counts its outputs, so that faults come in the right place."""
 
     def __init__(self, behaviour: Behaviour, dialect: str, reply: Reply) -> None:
         self._behaviour = behaviour
@@ -194,7 +197,7 @@ class _Stream:
         self._done_faults: set[str] = set()
 
     def play(self, first: Event, rest: Iterator[Event]) -> None:
-        """Send everything, unless a fault ends it before."""
+        """Sends all events, unless a fault ends the stream."""
         for _ in range(self._behaviour.pings):
             event = Event(Kind.STRUCTURE, {"type": "ping"}, "ping")
             self._reply.write(self._framed(event) if self._dialect == ANTHROPIC else self._lines([b": ping"]))
@@ -224,7 +227,7 @@ class _Stream:
         self._finished = self._finished or event.kind is Kind.FINISH
 
     def _is_ended_by_fault(self, event: Event) -> bool:
-        """Do the faults that are due before this event; true where the body has ended with one."""
+        """Commits the faults that are due before this event. Tells whether one of them has ended the body."""
         behaviour, broken = self._behaviour, False
         if self._is_due("malformed", behaviour.malformed_after, event):
             self._reply.write(self._framed(Event(Kind.STRUCTURE, _NOT_JSON)))
@@ -242,7 +245,7 @@ class _Stream:
         if self._is_due("drop", behaviour.drop_after, event):
             self._reply.reset()
         if event.kind is Kind.FINISH and behaviour.endless:
-            while True:  # the last output again and again, until the caller leaves
+            while True:  # repeats the last output until the caller leaves
                 self._reply.write(self._framed(self._last_output))
                 self._reply.pause(behaviour.chunk_interval or 0.0005)
         ends_clean = broken and behaviour.stall_after is None and behaviour.drop_after is None
@@ -252,7 +255,7 @@ class _Stream:
         return False
 
     def _is_due(self, fault: str, after: int | None, event: Event) -> bool:
-        """True where the place of a fault is reached, once for each and at the latest just before the finish."""
+        """Tells whether a fault is due, which happens once for each, and just before the finish at the latest."""
         if after is None or fault in self._done_faults:
             return False
         if after == AFTER_FINISH:
@@ -295,7 +298,7 @@ class _Stream:
 
 
 def _encoded(data: Json, behaviour: Behaviour, *, indents: bool = False) -> bytes:
-    """Writes JSON, and what orjson refuses if that is asked for: halves of characters and NaN."""
+    """Writes JSON. If lone surrogates or NaN are asked for, which orjson refuses, it uses `json`."""
     if behaviour.surrogates or behaviour.not_finite:
         return json.dumps(data, indent=2 if indents else None).encode()
     return orjson.dumps(data, option=orjson.OPT_INDENT_2 if indents else None)

@@ -1,7 +1,7 @@
-"""HTTP/1.1 as the simulator speaks it: requests in, bytes out, and a check whether the caller is still there.
+"""Speaks HTTP/1.1: reads requests, writes bytes, and notices when the caller leaves.
 
-A server library would frame and buffer the answers. The simulator is asked for resets in mid-stream, for exact cuts
-between segments and for the instant at which a caller leaves, so it writes to the socket itself.
+A server library would frame and buffer the answers. The simulator must reset connections in mid-stream, cut bodies at
+exact places and notice at once when a caller leaves, so it writes to the socket itself.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from httptools import HttpParserError, HttpRequestParser
 _READ_BYTES = 256 * 1024
 _LOOK_SECONDS = 0.02
 _DRAIN_SECONDS = 2.0
-# Between two segments, or the kernel would join them.
+# A pause between two segments, without which the kernel would join them.
 _SEGMENT_SECONDS = 0.0005
 
 
@@ -33,16 +33,16 @@ class CallerGoneError(Exception):
 
 
 class HungUpError(Exception):
-    """The simulator itself reset the connection, as it was asked to."""
+    """The simulator itself has reset the connection, as the call asked for."""
 
 
 class BrokenRequestError(Exception):
-    """Bytes that are no HTTP request."""
+    """The bytes received are not an HTTP request."""
 
 
 @dataclass(slots=True)
 class Request:
-    """One request; header names are lowercase, repeated headers joined with a comma."""
+    """Holds one request. Header names are in lowercase; repeated headers are joined with a comma."""
 
     method: str = ""
     path: str = ""
@@ -54,16 +54,16 @@ class Request:
 
 
 _held: list[Callable[[], None]] = []
-_let_go: Counter[str] = Counter()  # how often each model's calls were
+_let_go: Counter[str] = Counter()  # how often the calls of each model were let go
 
 
 def let_go(model: str) -> None:
-    """Lets the calls of a model that have begun go on from `hold`, even if they have not come to it."""
+    """Lets the calls of a model that have begun continue after `hold`, even if they have not reached it yet."""
     _let_go[model] += 1
 
 
 def send_held() -> int:
-    """Sends what waits for `POST /surplus`, and returns how many answers that was."""
+    """Sends the answers that wait for `POST /surplus`, and returns how many there were."""
     told = _held[:]
     _held.clear()
     for send in told:
@@ -72,7 +72,7 @@ def send_held() -> int:
 
 
 class Connection:
-    """A caller's socket: reads requests, sends bytes, and turns every way of leaving into `CallerGoneError`."""
+    """Reads requests from a caller's socket and sends bytes. Raises CallerGoneError however the caller leaves."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -80,10 +80,10 @@ class Connection:
         self._unparsed = b""
         self._requests: deque[Request] = deque()
         self._parser = HttpRequestParser(self)
-        self._sent: list[bytes] | None = None  # since `remember`
+        self._sent: list[bytes] | None = None  # what was sent since `remember`
 
     def read_request(self) -> Request:
-        """Wait for the next request. Raises CallerGoneError, and BrokenRequestError for what is no HTTP."""
+        """Waits for the next request. Raises CallerGoneError, and BrokenRequestError for bytes that are not HTTP."""
         while not self._requests:
             if not self._unparsed:
                 self._receive()
@@ -94,7 +94,7 @@ class Connection:
                 raise BrokenRequestError(str(error)) from error
         return self._requests.popleft()
 
-    # The parser's callbacks. A target and a body come in as many pieces as they arrive in.
+    # The parser calls the methods below. It passes a target and a body on in the pieces in which they arrive.
 
     def on_message_begin(self) -> None:
         self._target, self._body, self._request = b"", bytearray(), Request()
@@ -121,13 +121,13 @@ class Connection:
             unquote(path),
             bytes(self._body),
         )
-        # A plus stays one, since model names are combined with it.
+        # A plus is not turned into a space, since model names contain it.
         request.query = {unquote(name): unquote(value) for name, _, value in pairs}
         request.version, request.keeps_alive = self._parser.get_http_version(), self._parser.should_keep_alive()
         self._requests.append(request)
 
     def send(self, data: bytes) -> None:
-        """Send everything, waiting where the caller reads slowly."""
+        """Sends everything, and waits while the caller reads slowly."""
         if self._sent is not None:
             self._sent.append(data)
         try:
@@ -136,13 +136,13 @@ class Connection:
             raise CallerGoneError from error
 
     def remember(self) -> None:
-        """Keep what is sent from now on, for `send_again`."""
+        """Keeps what is sent from now on, for `send_again`."""
         self._sent = []
 
     def send_again(self, seconds: float) -> None:
-        """Waits, and then sends the remembered bytes again, whatever is read and sent meanwhile.
+        """Sends the remembered bytes again after `seconds`, without blocking, whatever is read and sent meanwhile.
 
-        An endless wait ends with `send_held`.
+        If `seconds` is infinite, `send_held` sends them.
         """
         data, self._sent = b"".join(self._sent or ()), None
 
@@ -156,13 +156,13 @@ class Connection:
             gevent.spawn_later(seconds, send)
 
     def listen(self, seconds: float) -> None:
-        """Stay silent for so long, but notice at once when the caller leaves. Zero only looks."""
+        """Stays silent for `seconds`, but notices at once when the caller leaves. Zero only checks that."""
         deadline = time.monotonic() + seconds
         left = seconds
         try:
             while True:
                 self._socket.settimeout(None if math.isinf(left) else max(left, 0.0))
-                self._receive()  # a pipelined request may arrive meanwhile: it waits unparsed
+                self._receive()  # keeps a pipelined request unparsed
                 left = deadline - time.monotonic()
         except (TimeoutError, BlockingIOError):
             return
@@ -170,14 +170,14 @@ class Connection:
             self._socket.settimeout(None)
 
     def listen_until(self, ready: Callable[[], bool]) -> None:
-        """Stays silent until then, but notices when the caller leaves."""
+        """Stays silent until `ready`, but notices when the caller leaves."""
         while not ready():
             self.listen(_LOOK_SECONDS)
 
     def reset(self) -> None:
-        """Cut the connection with a TCP reset, after the caller's machine has what was sent before."""
+        """Cuts the connection with a TCP reset, after the caller's machine has received what was sent before."""
         with contextlib.suppress(OSError):
-            # A reset throws away what is still queued, so wait until all of it is acknowledged.
+            # A reset discards what is still queued, so wait until everything is acknowledged.
             deadline = time.monotonic() + _DRAIN_SECONDS
             while _unacknowledged_bytes(self._socket) and time.monotonic() < deadline:
                 self.listen(0.001)
@@ -197,30 +197,30 @@ class Connection:
 
 
 class Reply:
-    """The answer to one request: whole or in pieces, in the framing that the behaviour asks for."""
+    """Sends the answer to one request, whole or in pieces, in the framing that the behaviour asks for."""
 
     def __init__(self, connection: Connection, request: Request) -> None:
         self._connection = connection
         self._unsent = b""
         self._chunked = request.version != "1.0"
         self.keeps_alive = request.keeps_alive
-        # Where it is set, bodies are cut into segments of this number of bytes, wherever those end.
+        # If set, bodies are cut into segments of this number of bytes, wherever those end.
         self.segment_bytes: int | None = None
 
     def remember(self) -> None:
-        """Keep all of it, for `repeat`."""
+        """Keeps the whole answer, for `repeat`."""
         self._connection.remember()
 
     def repeat(self, seconds: float) -> None:
-        """Send all of it again, so much later."""
+        """Sends the whole answer again, `seconds` later."""
         self._connection.send_again(seconds)
 
     def delimit_by_close(self) -> None:
-        """Send bodies without a length or chunks: they end where the connection does."""
+        """Sends bodies without a length or chunks, which end when the connection is closed."""
         self._chunked = self.keeps_alive = False
 
     def whole(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        """Answer with a body that is known; it goes out in one piece unless the behaviour says otherwise."""
+        """Answers with a whole body, in one piece unless the behaviour asks for another framing."""
         if self.segment_bytes or not (self._chunked or self.keeps_alive):
             self.start(status, headers)
             self.end(body)
@@ -229,7 +229,7 @@ class Reply:
         self._connection.send(self._head(status, {**headers, "content-length": str(len(body))}) + body)
 
     def start(self, status: int, headers: dict[str, str], length: int | None = None) -> None:
-        """Begin a body that follows in pieces; a `length` is announced, whether or not so much follows."""
+        """Begins a body that follows in pieces. A `length` is announced even if less follows."""
         if length is not None:
             self._chunked = False
             framing = {"content-length": str(length)}
@@ -241,7 +241,7 @@ class Reply:
         self._connection.send(self._head(status, {**headers, **framing}))
 
     def write(self, data: bytes) -> None:
-        """Send a piece of the body now, or as many whole segments as there are."""
+        """Sends a piece of the body now or, with `segment_bytes`, all segments that are complete."""
         if self.segment_bytes is None:
             self._connection.send(self._framed(data))
             return
@@ -250,7 +250,7 @@ class Reply:
             self._send_segment()
 
     def pause(self, seconds: float) -> None:
-        """Send what is left over, then stay silent. Raises CallerGoneError when the caller leaves meanwhile."""
+        """Sends what is left over, then stays silent. Raises CallerGoneError if the caller leaves meanwhile."""
         if seconds > 0:
             self._flush()
             self._connection.listen(seconds)
@@ -261,11 +261,11 @@ class Reply:
         self._connection.listen_until(lambda: _let_go[self.held_by] > self._let_go_before)
 
     def held_by_model(self, model: str) -> None:
-        """Sets the model that lets `hold` go, from now on."""
+        """Sets the model whose `let_go`, from now on, ends `hold`."""
         self.held_by, self._let_go_before = model, _let_go[model]
 
     def end(self, data: bytes = b"") -> None:
-        """Finish the body with a last piece. Raises CallerGoneError where the caller has left before."""
+        """Finishes the body with a last piece. Raises CallerGoneError if the caller has left."""
         self._connection.listen(0)
         if data and self.segment_bytes is not None:
             self.write(data)
@@ -276,7 +276,7 @@ class Reply:
             self._connection.send(last)
 
     def reset(self) -> NoReturn:
-        """Send what is left over, then cut the connection."""
+        """Sends what is left over, then cuts the connection. Raises HungUpError."""
         self._flush()
         self._connection.reset()
         raise HungUpError

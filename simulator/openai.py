@@ -1,4 +1,4 @@
-"""OpenAI's API: chat, text completions and embeddings."""
+"""Answers OpenAI's API: chat, text completions and embeddings."""
 
 import base64
 import math
@@ -39,13 +39,13 @@ class _Piece:
 
 
 class Chat:
-    """`/chat/completions`."""
+    """Answers `/chat/completions`."""
 
     dialect = "openai"
     kind, chunk_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-sim-"
 
     def complete(self, call: Call) -> Json:
-        """Answer in one body."""
+        """Answers in one body."""
         answers, prompt = self.answers(call)
         choices = [self.choice(call, index, each) for index, each in enumerate(answers)]
         if call.behaviour.extra_fields:
@@ -57,7 +57,7 @@ class Chat:
         return {**self._envelope(call, self.kind), "choices": choices, **reports}
 
     def events(self, call: Call) -> Iterator[Event]:
-        """Answer in events: roles, words by turns over the choices, finishes, usage, `[DONE]`."""
+        """Answers in events: roles, words of the choices in turns, finishes, usage, `[DONE]`."""
         behaviour = call.behaviour
         answers, prompt = self.answers(call)
         tokens = _tokens(answers, prompt)
@@ -66,7 +66,7 @@ class Chat:
         envelope = self._envelope(call, self.chunk_kind)
 
         def chunk(kind: Kind, piece: _Piece, reported: int | None, finish: str | None = None) -> Event:
-            """A chunk with one choice, and with the usage so far where completion tokens are `reported`."""
+            """Makes a chunk with one choice, and with the usage so far if completion tokens are `reported`."""
             is_last = kind is Kind.FINISH and piece.index == len(answers) - 1
             if kind is Kind.OUTPUT and behaviour.finish_every_chunk:
                 finish = _finish(call, answers[piece.index])
@@ -122,7 +122,7 @@ class Chat:
         }
 
     def answers(self, call: Call) -> tuple[list[Answer], int]:
-        """Answer the conversation `n` times over."""
+        """Answers the conversation `n` times."""
         question = chat_question(call.body)
         signing.check(call)
         return [answer(question, call)] * (_choices(call.body) + call.behaviour.more_choices), question.prompt_tokens
@@ -161,7 +161,7 @@ class Chat:
         return {"index": index, **said, "logprobs": logprobs, **finish}
 
     def opening(self, answered: Answer) -> Json | None:
-        """The role."""
+        """Returns the first delta, which has the role; None if there is none."""
         return {"role": "assistant", "content": None if answered.tool_calls else "", "refusal": None}
 
     def pieces(self, call: Call, index: int, answered: Answer) -> Iterator[_Piece]:
@@ -208,7 +208,7 @@ def _citation(end: int, path: object = "page") -> Json:
 
 
 def _lists(behaviour: Behaviour) -> Iterator[Json]:
-    """Returns the lists that come one after the other, each with one item."""
+    """Yields the lists that come one after the other, each with one item."""
     for number in range(behaviour.lists):
         yield {"annotations": [_citation(1, number)]}
         yield {"images": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{number:04}"}}]}
@@ -219,12 +219,12 @@ def _lists(behaviour: Behaviour) -> Iterator[Json]:
 
 
 class Text(Chat):
-    """`/completions`."""
+    """Answers `/completions`."""
 
     kind, chunk_kind, prefix = "text_completion", "text_completion", "cmpl-sim-"
 
     def answers(self, call: Call) -> tuple[list[Answer], int]:
-        """Answer each prompt `n` times over."""
+        """Answers each prompt `n` times."""
         questions = text_questions(call.body)
         answers = [answer(each, call) for each in questions for _ in range(_choices(call.body))]
         return answers, sum(question.prompt_tokens for question in questions)
@@ -256,12 +256,12 @@ class Text(Chat):
 
 
 class Embeddings:
-    """`/embeddings`: vectors of length one that follow from the text alone."""
+    """Answers `/embeddings` with vectors of length one that depend on the text only."""
 
     dialect = "openai"
 
     def complete(self, call: Call) -> Json:
-        """Embed every input, in the format that was asked for."""
+        """Embeds every input in the requested format."""
         texts, behaviour = embedded_texts(call.body), call.behaviour
         size = call.body.get("dimensions") or _DIMENSIONS
         if not isinstance(size, int) or not 0 < size <= _MAX_DIMENSIONS:
@@ -284,12 +284,12 @@ class Embeddings:
         return {**answered, "received": call.received} if behaviour.describe else answered
 
     def events(self, call: Call) -> Iterator[Event]:
-        """Refuse: there is no stream of embeddings."""
+        """Raises RefusedError, since embeddings cannot be streamed."""
         raise RefusedError("Embeddings cannot be streamed.", "stream")
 
 
 def vector(text: str, size: int) -> bytes:
-    """The vector of a text, as little-endian 32-bit floats."""
+    """Returns the vector of a text as little-endian 32-bit floats."""
     raw = struct.unpack(f"<{size}i", shake_128(text.encode()).digest(4 * size))
     length = math.hypot(*raw) or 1.0
     return struct.pack(f"<{size}f", *(value / length for value in raw))
@@ -321,13 +321,13 @@ def _finish(call: Call, answered: Answer) -> str:
 
 
 def _of_finish(call: Call, answered: Answer) -> Json:
-    """Returns the members of a choice that say more about its finish."""
+    """Returns the members of a choice that describe its finish beyond `finish_reason`."""
     error = {"error": {"code": 502, "message": "Upstream error."}} if call.behaviour.choice_error else {}
     return {**error, call.behaviour.stop_in: answered.stop_sequence} if call.behaviour.stop_in else error
 
 
 def _in_blocks(message: Json, call: Call) -> Json:
-    """Reasoning and content as blocks, as the reasoning models of Mistral and Databricks send them.
+    """Writes reasoning and content as blocks, as the reasoning models of Mistral and Databricks do.
 
     Empty content stays a string.
     """

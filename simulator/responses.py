@@ -1,4 +1,4 @@
-"""OpenAI's Responses API: reasoning, a message or calls as items, whole or as events, with their usage."""
+"""Answers OpenAI's Responses API: reasoning, a message or calls as items, whole or as events, with their usage."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,17 +12,17 @@ _FIELDS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 
 class Responses:
-    """`/responses`."""
+    """Answers `/responses`."""
 
     dialect = "openai"
 
     def complete(self, call: Call) -> Json:
-        """Answer in one body."""
+        """Answers in one body."""
         answered, prompt = _answer(call)
         return _response(call, _items(call, answered), answered, prompt)
 
     def events(self, call: Call) -> Iterator[Event]:
-        """Answer in numbered events, of which the last has the usage."""
+        """Answers in numbered events, of which the last has the usage."""
         answered, prompt = _answer(call)
         items = _items(call, answered)
         numbers = iter(range(1_000_000))

@@ -1,4 +1,4 @@
-"""The server: finds the endpoint of a request, counts the call and has it answered."""
+"""Serves requests: finds the endpoint, counts the call and delivers its answer."""
 
 import argparse
 import contextlib
@@ -34,7 +34,7 @@ from simulator.responses import Responses
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 8001
-# A thousand streams may be opened at the same moment.
+# Enough for a thousand streams that are opened at the same moment.
 _BACKLOG = 2048
 _ENDPOINTS: Mapping[str, Endpoint] = {
     "/chat/completions": Chat(),
@@ -48,7 +48,7 @@ _ENDPOINTS: Mapping[str, Endpoint] = {
 
 @dataclass(slots=True)
 class Counts:
-    """`calls` received, `cut` by their caller before the answer was complete, `open` now."""
+    """Counts `calls` received, those `cut` by their caller before the answer was complete, and those `open` now."""
 
     calls: int = 0
     cut: int = 0
@@ -56,16 +56,16 @@ class Counts:
 
 
 class Stats:
-    """The counts of one running simulator. Greenlets never switch inside an update, so there is no lock."""
+    """Holds the counts of one running simulator. Greenlets never switch inside an update, so there is no lock."""
 
     def __init__(self) -> None:
         self._total = Counts()
         self._by_model: defaultdict[str, Counts] = defaultdict(Counts)
-        self.markers: Counter[str] = Counter()  # of requests that have one: how many calls had it
+        self.markers: Counter[str] = Counter()  # the number of calls with each marker
 
     @contextlib.contextmanager
     def call(self, model: str) -> Iterator[None]:
-        """Count one call from its arrival to its end."""
+        """Counts one call from its arrival to its end."""
         both = (self._total, self._by_model[model])
         for counts in both:
             counts.calls += 1
@@ -81,11 +81,11 @@ class Stats:
                 counts.open -= 1
 
     def read(self, model: str | None) -> dict[str, int]:
-        """The counts of one model name, or of all calls."""
+        """Returns the counts of one model name, or of all calls."""
         return asdict(self._total if model is None else self._by_model.get(model, Counts()))
 
     def reset(self, model: str | None) -> None:
-        """Forget what is past, of one model name or of all; open calls stay counted as open."""
+        """Resets the counts of one model name or of all. Open calls stay counted as open."""
         if model is None:
             self.markers.clear()
         for counts in [self._total, *self._by_model.values()] if model is None else [self._by_model[model]]:
@@ -93,7 +93,7 @@ class Stats:
 
 
 class Simulator:
-    """A simulated provider that listens."""
+    """Listens as a simulated provider."""
 
     def __init__(self, host: str, port: int, dialects: tuple[str, ...]) -> None:
         self._dialects = dialects
@@ -103,11 +103,11 @@ class Simulator:
         self.url = f"http://{host}:{self._server.server_port}/v1"
 
     def run(self) -> None:
-        """Answer until `stop`; open calls end with the process."""
+        """Answers calls until `stop`; open calls end with the process."""
         self._server.serve_forever()
 
     def stop(self) -> None:
-        """Let `run` return."""
+        """Lets `run` return."""
         self._server.stop()
 
     def _serve_caller(self, sock: socket.socket, _address: object) -> None:
@@ -122,11 +122,11 @@ class Simulator:
                     keeps_alive = reply.keeps_alive
             except BrokenRequestError as error:
                 reply = Reply(connection, Request(keeps_alive=False))
-                refuse(reply, OPENAI, f"The request is no HTTP/1.1: {error}")
+                refuse(reply, OPENAI, f"The request is not HTTP/1.1: {error}")
 
     def _answer(self, request: Request, reply: Reply) -> None:
         path = request.path
-        if path.startswith("/at/"):  # an address with a name in it, for base URLs that differ
+        if path.startswith("/at/"):  # a name before the path, for tests that need different base URLs
             path = "/" + path.removeprefix("/at/").partition("/")[2]
         path = path.removeprefix("/v1")
         endpoint = _ENDPOINTS.get(path)
@@ -178,7 +178,7 @@ class Simulator:
 
 
 def serve(port: int, dialect: str | None, announce: Callable[[str], object]) -> None:
-    """Listen, say so in one line, and answer until SIGTERM or SIGINT. OSError where the port is taken."""
+    """Listens, announces that in one line, and answers until SIGTERM or SIGINT. Raises OSError if the port is taken."""
     dialects = (dialect,) if dialect else DIALECTS
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
@@ -190,13 +190,13 @@ def serve(port: int, dialect: str | None, announce: Callable[[str], object]) -> 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options, the same with and without Django."""
+    """Declares the options, which are the same with and without Django."""
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"default {DEFAULT_PORT}; 0 picks a free one")
-    parser.add_argument("--dialect", choices=DIALECTS, help="speak this one only; default: both")
+    parser.add_argument("--dialect", choices=DIALECTS, help="the only dialect to speak; default: both")
 
 
 def main() -> None:
-    """`python -m simulator`: run until told to stop; exit 1 with one line where the port is taken."""
+    """Runs `python -m simulator` until it is stopped. Exits with 1 and one line if the port is taken."""
     parser = argparse.ArgumentParser(prog="python -m simulator", description="Run the simulated provider.")
     add_arguments(parser)
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What Google and OpenRouter sign of a chat, and demand back with the next turn exactly where it was."""
+"""Signs parts of a chat answer as Google and OpenRouter do, and checks that the next turn repeats the signatures."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -6,12 +6,12 @@ from hashlib import sha256
 from simulator.answers import ToolCall
 from simulator.call import Call, Json, RefusedError
 
-UNCHECKED = "skip_thought_signature_validator"  # what Google takes in place of a signature
+UNCHECKED = "skip_thought_signature_validator"  # Google accepts this instead of a signature
 FORMAT = "google-gemini-v1"
 
 
 def check(call: Call) -> None:
-    """Refuse a conversation in which a signature is missing, is another, or stands elsewhere."""
+    """Raises RefusedError for a conversation in which a signature is missing, wrong or in another place."""
     for message in call.body["messages"]:
         calls = message.get("tool_calls")
         match call.behaviour.signs:
@@ -31,19 +31,19 @@ def check(call: Call) -> None:
 
 
 def of_call(call: Call, ordinal: int, tool_call: ToolCall) -> Json:
-    """What Google says beside a call: of parallel ones the first alone is signed."""
+    """Returns the members that Google adds to a call. Of parallel calls it signs only the first."""
     if call.behaviour.signs != "google" or ordinal:
         return {}
     return {"extra_content": _google(_signature(f"call_{tool_call.identity}"))}
 
 
 def of_text(call: Call, text: str) -> Json:
-    """What Google says beside a text, in a stream behind it."""
+    """Returns the members that Google adds to a text; in a stream they come after it."""
     return {"extra_content": _google(_signature(text))} if call.behaviour.signs == "google" and text else {}
 
 
 def details(call: Call, reasoning: str, tool_calls: Sequence[ToolCall] = ()) -> Json:
-    """What OpenRouter says beside reasoning, and beside the calls that it led to."""
+    """Returns the members that OpenRouter adds to reasoning, and to the calls that follow from it."""
     if call.behaviour.signs != "openrouter":
         return {}
     listed: list[Json] = []

@@ -1,19 +1,19 @@
-"""The usage that upstreams of OpenAI's form report.
+"""Makes the usage that upstreams of OpenAI's form report.
 
-`cached` and `cache-write` come on top of the words of the messages, so that they never contradict them.
+The words `cached` and `cache-write` add to the tokens of the messages, so that they never contradict them.
 """
 
 from simulator.answers import Tokens
 from simulator.behaviour import CACHE_HITS, EARLY_USAGES, Behaviour
 from simulator.call import Call, Json
 
-_HEARD = 300  # tokens of a prompt's audio
+_AUDIO_TOKENS = 300  # of a prompt
 
 
 def usage_of(tokens: Tokens, call: Call, *, ends_stream: bool = False) -> Json | None:
-    """Returns the usage in the shape that the behaviour asks for, or None if the provider reports nothing.
+    """Returns the usage in the shape that the behaviour asks for, or None if the provider reports none.
 
-    Only the last usage of a stream lacks what an earlier one of the same stream has said.
+    With EARLY_USAGES, the last usage of a stream leaves out a part that earlier ones have reported.
     """
     counted = counts(tokens, call)
     if counted is None or (call.behaviour.usage_shape in EARLY_USAGES and not ends_stream):
@@ -22,7 +22,7 @@ def usage_of(tokens: Tokens, call: Call, *, ends_stream: bool = False) -> Json |
 
 
 def counts(tokens: Tokens, call: Call) -> Json | None:
-    """Returns the usage in OpenAI's own shape, true or in contradiction, or None if the provider reports nothing."""
+    """Returns the usage in OpenAI's own shape, correct or contradictory, or None if the provider reports none."""
     behaviour = call.behaviour
     if behaviour.no_usage:
         return None
@@ -58,8 +58,8 @@ def _shaped(usage: Json, tokens: Tokens, behaviour: Behaviour) -> Json:
             usage["completion_tokens"] -= tokens.reasoning
             del usage["completion_tokens_details"]
         case "audio":
-            usage["prompt_tokens_details"]["audio_tokens"] = _HEARD
-            usage["total_tokens"] += _HEARD
+            usage["prompt_tokens_details"]["audio_tokens"] = _AUDIO_TOKENS
+            usage["total_tokens"] += _AUDIO_TOKENS
         case "zero":
             usage |= dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0)
         case "no-completion":

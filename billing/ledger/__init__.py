@@ -1,1 +1,1 @@
-"""The ledger: entries, settlement, what is not settled yet, verification."""
+"""Holds the ledger: entries, records, settlement, and what keeps requests until they are settled."""

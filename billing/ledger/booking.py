@@ -1,6 +1,6 @@
-"""Booking: a request's record, its ledger entry and the wallet's new balance, in one transaction.
+"""Books a request: writes its record, its ledger entry and the wallet's new balance in one transaction.
 
-A balance may fall below zero by what is in flight: usage is known only after it was served.
+A balance may fall below zero by the cost of requests in flight: their usage is known only after they are served.
 """
 
 import random
@@ -29,7 +29,7 @@ from .unsettled import COLUMNS, FROZEN_COLUMNS, Unsettled, encoded, set_apart
 
 NUMBER_OUT_OF_RANGE = "22003"  # SQLSTATE
 MICROSECONDS = 1_000_000
-CROWDED_AFTER_SECONDS = 0.001  # of waiting for a wallet
+CROWDED_AFTER_SECONDS = 0.001  # of waiting for a wallet's lock
 CROWDED_FOR_SECONDS = 10.0
 _UNDER_LOCK = {
     "created_at": "clock_timestamp()",
@@ -46,15 +46,15 @@ _REMOVE_CHECKPOINT = f""", checkpoint AS (
             DELETE FROM {Checkpoint._meta.db_table} WHERE id = %(id)s::uuid
         )"""  # noqa: S608
 
-# Wallets that several wait for, until when. A commit that waits for the disk keeps its wallet locked meanwhile: theirs
-# does not, so that the wallet is free at once, and a second commit behind it waits for the disk for both. Where that
-# one fails, the next try finds the record, and waits in its place.
+# Wallets that several settlements wait for, and until when they count as such (time.monotonic). They are committed with
+# synchronous_commit=off and flushed afterwards, so that the wallet's lock is released before the disk write. If the
+# flush fails, the next try finds the record written and flushes again. See docs/growth.md#one-busy-account.
 _crowded: dict[uuid.UUID, float] = {}
 _FLUSH = Statement(b"flush", b"SELECT pg_logical_emit_message(true, '', '')")
 
 
 class QuotaUse(NamedTuple):
-    """Tokens that count against a route's daily quota, and the counter they go to."""
+    """Holds the tokens that count against a route's daily quota, and names the counter that they are added to."""
 
     region_id: int
     day: date
@@ -64,10 +64,10 @@ class QuotaUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """A settlement's outcome. `balance` is None where there was no cost, or where it waits in the spool."""
+    """Holds what a settlement came to. `balance` is None if the request has no cost or waits in the spool."""
 
     balance: Decimal | None
-    wallet_wait_seconds: float | None = field(default=None, compare=False)  # None where nobody has measured
+    wallet_wait_seconds: float | None = field(default=None, compare=False)  # None if it was not measured
 
 
 def book(
@@ -75,9 +75,9 @@ def book(
 ) -> Settlement:
     """Writes an unsaved record, debits its cost, and removes its stream's checkpoint, in one transaction.
 
-    Idempotent by the generation's id: the first call decides, later ones change nothing, and callers may race.
-    `created_at` and `balance_after` are decided under the wallet's lock. `quota_region` is the route (Region) whose
-    daily quota counts the tokens, on the UTC day of the settlement.
+    It is idempotent by the generation's id: the first call decides, later ones change nothing, and callers may race.
+    `created_at` and `balance_after` are set under the wallet's lock. `quota_region` is the id of the route (Region)
+    whose daily quota counts the tokens, on the UTC day of the settlement.
     """
     keep_terms(generation, using)
     way = _book_by_statement if connections[using].vendor == "postgresql" else _book_by_models
@@ -87,28 +87,28 @@ def book(
     before = Generation.objects.using(using).only("balance_after").filter(pk=generation.pk).first()
     if before is None:
         if generation.terms is not None:
-            generation.terms._state.adding = True  # to be written again
+            generation.terms._state.adding = True  # so that the next try writes them again
         raise OperationalError("nothing was booked: a primary that took over has lost the terms")
-    if connections[using].vendor == "postgresql":  # whoever wrote it may not have waited for the disk
+    if connections[using].vendor == "postgresql":  # the call that wrote it may not have waited for the disk
         with connections[using].cursor() as cursor:
             cursor.execute(_FLUSH.sql.decode())
     return Settlement(before.balance_after)
 
 
 def keep_terms(generation: Generation, using: str) -> None:
-    """Writes the terms of an unsaved record, where they are new.
+    """Writes the terms of an unsaved record if they are new.
 
-    Before any transaction that may stay open: whoever needs the same new terms waits for its end.
+    Call it outside any longer transaction: others that write the same new terms would wait until that ends.
     """
     set_apart(generation)
-    if generation.terms is not None and generation.terms._state.adding:  # not known to be in the table
+    if generation.terms is not None and generation.terms._state.adding:  # they may not be in the table yet
         FrozenTerms.objects.using(using).bulk_create([generation.terms], ignore_conflicts=True)
 
 
 def _book_by_models(
     generation: Generation, using: str, quota_use: QuotaUse | None = None, has_checkpoint: bool = False
 ) -> Settlement | None:
-    """SQLite's way: it has no statement that writes several tables, and its one write lock needs none."""
+    """Books on SQLite, which cannot write several tables in one statement, and whose one write lock makes that safe."""
     with transaction.atomic(using=using):
         if has_checkpoint:
             Checkpoint.objects.using(using).filter(pk=generation.pk).delete()
@@ -129,7 +129,7 @@ def _book_by_models(
 def _book_by_statement(
     generation: Generation, using: str, quota_use: QuotaUse | None = None, has_checkpoint: bool = False
 ) -> Settlement | None:
-    """PostgreSQL's way, by a cursor that takes numbered placeholders and parses nothing."""
+    """Books on PostgreSQL, with a raw cursor: it takes numbered placeholders and does not parse the statement."""
     parameters = [encoded(name, getattr(generation, name)) for name in COLUMNS]
     texts = [None if value is None else value.decode() for value in parameters]
     connection = connections[using]
@@ -144,7 +144,7 @@ def _book_by_statement(
                 raise LossyValueError("The balance after this settlement is out of range.") from error
             raise
         except IntegrityError:
-            # Another call wrote the record after this statement had begun, and before it got the wallet.
+            # Another call wrote the record after this statement began and before it locked the wallet.
             if connection.in_atomic_block or not Generation.objects.using(using).filter(pk=generation.pk).exists():
                 raise
             return None
@@ -157,7 +157,7 @@ def _book_by_statement(
 def _outcome(
     account_id: uuid.UUID, has_wallet: bool, was_written: bool, balance_units: int | None, waited: int
 ) -> Settlement | None:
-    """The statement's row as a Settlement; None where it wrote nothing, since the record or no terms are there."""
+    """Turns the statement's row into a Settlement. Returns None if the record exists or its terms are missing."""
     if not has_wallet:
         raise Wallet.DoesNotExist(f"Account {account_id} has no wallet.")
     if not was_written:
@@ -177,7 +177,7 @@ def _is_crowded(account_id: uuid.UUID) -> bool:
 
 
 def _quota_use(total_tokens: int, region_id: int | None) -> QuotaUse | None:
-    """The tokens to count where the route has a daily quota, on a random counter: accounts of a route seldom meet."""
+    """Returns what to count if the route has a daily quota, on a random counter, so that settlements seldom collide."""
     if region_id is None:
         return None
     shard = random.randrange(SHARDS)  # noqa: S311  # spreads load, guards nothing
@@ -186,7 +186,7 @@ def _quota_use(total_tokens: int, region_id: int | None) -> QuotaUse | None:
 
 @cache
 def statement(*, counts_quota: bool, has_checkpoint: bool, commits_early: bool = False) -> Statement:
-    """PostgreSQL's, whose parameters are the values of COLUMNS, and then those of QuotaUse."""
+    """Returns the settling statement for PostgreSQL. Its parameters are the values of COLUMNS, then of QuotaUse."""
     sql = _sql((_COUNT_QUOTA if counts_quota else "") + (_REMOVE_CHECKPOINT if has_checkpoint else ""))
     if commits_early:
         sql += ", set_config('synchronous_commit', 'off', true)"
@@ -207,13 +207,13 @@ def _sql(more_parts: str) -> str:
         columns.append(quote(each.column or ""))
         under_lock = _UNDER_LOCK.get(each.attname)
         if under_lock is None:
-            # Without the length of a varchar: a cast to it would cut a long text short instead of refusing it.
+            # The cast leaves out a varchar's length: with it, a text that is too long would be cut instead of refused.
             values.append(f"%({each.attname})s::{(each.db_type(connection) or '').partition('(')[0]}")
         else:
             values.append(under_lock.format(cost=cost))
-    # The parts run as they are read: `moved` takes the wallet's lock, and the rest is done under it. Nothing is written
-    # where the record is there, as the statement's snapshot has it: one that was written since is a duplicate key, and
-    # all of it is undone. Nor where the terms are not: a primary that took over may have lost what it was told last.
+    # Each part reads the one before it: `moved` locks the wallet, and the rest is done under that lock. Nothing is
+    # written if the statement's snapshot has the record already; one written since is a duplicate key, which undoes
+    # everything. Nor if the terms are missing: a primary that took over may have lost the latest writes.
     return f"""
         WITH moved AS (
             UPDATE {wallet}
@@ -249,10 +249,10 @@ def _keep_terms() -> Statement:
 
 
 def book_together(sessions: Sessions, batch: Sequence[tuple[Unsettled, bool]]) -> list[Settlement | None]:
-    """Books outcomes, each with whether it has a checkpoint, in one transaction; None for one that was not written."""
+    """Books requests, each with whether it has a checkpoint, in one transaction. Returns None for one not written."""
     for unsettled, _ in batch:
         terms = unsettled.terms.row
-        if terms is not None and terms._state.adding:  # before any wallet is locked
+        if terms is not None and terms._state.adding:  # written before any wallet is locked
             sessions.execute(_keep_terms(), [encoded(name, getattr(terms, name)) for name in FROZEN_COLUMNS])
             terms._state.adding = False
     is_crowded = any(_is_crowded(unsettled.figures.account_id) for unsettled, _ in batch)

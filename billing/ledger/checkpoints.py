@@ -1,9 +1,9 @@
-"""What open streams have delivered so far, kept in the database in case their worker dies, and settled if it did.
+"""Keeps what open streams have delivered so far in the database, and settles it if their worker died.
 
-A stream that is open for some seconds has a row here, which its worker renews with each beat; it ends by itself when it
-could not for 30 s. Settling removes the row; one that is 120 s old belongs to nobody, and is settled by a sweep
-(docs/operations.md#what-dies-and-what-happens). Claiming deletes it in the settling transaction, so two sweepers, or a
-sweeper and the stream itself, cannot both bill. Times are the database's, not the worker's.
+A stream that has been open for some seconds has a row here, which its worker renews with each beat. A stream whose row
+could not be renewed for 30 s ends itself. Settling removes the row; a row 120 s old was left by a dead worker, and a
+sweep settles it (docs/operations.md#what-dies-and-what-happens). The settling transaction claims the row by deleting
+it, so two sweepers, or a sweeper and the stream itself, cannot both bill. Times are the database's, not the worker's.
 """
 
 import logging
@@ -28,13 +28,13 @@ logger = logging.getLogger(__name__)
 STALE_SECONDS = 120
 _USING = "settlement"
 _TABLE = Checkpoint._meta.db_table
-# %b: as text, psycopg would look through each record for what to escape, which was half of what open streams cost.
+# %b sends binary: in text, psycopg scans each record for characters to escape, which was half the cost of open streams.
 _INSERT = f"""
     INSERT INTO {_TABLE} (id, frozen, beat_at)
     SELECT v.id, v.frozen, clock_timestamp() FROM unnest(%b::uuid[], %b::text[]) AS v (id, frozen)
     ON CONFLICT (id) DO NOTHING
 """  # noqa: S608  # the table of our own model
-# In the order of the ids, so that two workers (or a worker and a sweeper) cannot wait for each other in a ring.
+# Rows are locked in the order of their ids, so that two workers (or a worker and a sweeper) cannot deadlock.
 _RENEW = f"""
     WITH v AS (SELECT * FROM unnest(%b::uuid[], %b::text[]) AS v (id, frozen)),
          locked AS (SELECT c.id FROM {_TABLE} c JOIN v USING (id) ORDER BY c.id FOR UPDATE OF c)
@@ -49,15 +49,15 @@ _CLAIM = f"""
 _reported: set[uuid.UUID] = set()
 
 
-class Swept(NamedTuple):
-    """How many stale checkpoints were settled, and how many could not be, which stay."""
+class SweepCounts(NamedTuple):
+    """Counts the stale checkpoints that a sweep settled, and those that it could not settle, which stay."""
 
     settled: int
     unsettled: int
 
 
 def insert(frozen: Mapping[uuid.UUID, str]) -> None:
-    """First rows of streams that have none yet."""
+    """Writes the first checkpoints of streams, by the generation's id; rows that exist are left alone."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(_INSERT, [list(frozen), list(frozen.values())])
@@ -68,7 +68,7 @@ def insert(frozen: Mapping[uuid.UUID, str]) -> None:
 
 
 def renew(frozen: Mapping[uuid.UUID, str]) -> set[uuid.UUID]:
-    """Renews rows, and returns the ids of those that were still there: a stream whose row is gone has been settled."""
+    """Renews checkpoints, and returns the ids of those that still exist: a stream without its row has been settled."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(_RENEW, [list(frozen), list(frozen.values())])
@@ -81,24 +81,24 @@ def renew(frozen: Mapping[uuid.UUID, str]) -> set[uuid.UUID]:
 
 
 def is_anything_stale() -> bool:
-    """Whether a sweep would find something. Raises where the database is away."""
+    """Tells whether a sweep would find something. Raises a database error if the database is away."""
     return _stale().exists()
 
 
-def sweep() -> Swept:
-    """Settles every stale checkpoint as interrupted. One that cannot be is reported and stays."""
+def sweep() -> SweepCounts:
+    """Settles every stale checkpoint as interrupted. One that cannot be settled is logged and stays."""
     settled = unsettled = 0
     found = _next_stale(after=uuid.UUID(int=0))
     while found is not None:
         try:
             settled += retrying(partial(_settle_orphan, found), f"the checkpoint {found}")
-        except Exception as error:  # noqa: BLE001  # whatever is the matter with one must not hold up the others
+        except Exception as error:  # noqa: BLE001  # a fault of one checkpoint must not hold up the others
             unsettled += 1
-            if found not in _reported:  # once in a process: a sweep comes back to it again and again
+            if found not in _reported:  # log it once in a process: every sweep meets it again
                 _reported.add(found)
                 logger.error("the checkpoint %s cannot be settled: %r", found, error)  # noqa: TRY400
         found = _next_stale(after=found)
-    return Swept(settled, unsettled)
+    return SweepCounts(settled, unsettled)
 
 
 def _stale() -> "QuerySet[Checkpoint]":
@@ -110,9 +110,9 @@ def _next_stale(*, after: uuid.UUID) -> uuid.UUID | None:
 
 
 def _settle_orphan(id_: uuid.UUID) -> bool:
-    """Whether it was settled; not where its stream has settled or renewed it meanwhile.
+    """Settles a stale checkpoint. Returns False if its stream has settled or renewed it meanwhile.
 
-    The wallet first, as every settlement does, then the checkpoint: the other way round they would wait in a ring.
+    It locks the wallet first and then the checkpoint, as every settlement does: the other order could deadlock.
     """
     seen = Checkpoint.objects.using(_USING).filter(pk=id_).values_list("frozen", flat=True).first()
     if seen is None:
@@ -128,14 +128,14 @@ def _settle_orphan(id_: uuid.UUID) -> bool:
         if generation.pk != id_:
             raise BadSerializedGeneration(f"the checkpoint is that of {generation.pk}")
         if Generation.objects.using(_USING).filter(pk=id_).exists():
-            return False  # written while the stream was settling: only the row was left to remove
+            return False  # the stream wrote this row while it was being settled: it only had to be removed
         book(generation, quota_region=quota_region, using=_USING)
     logger.warning("settled %s, whose worker is gone", generation.public_id)
     return True
 
 
 def _claim(id_: uuid.UUID) -> str | None:
-    """Takes a row away if it is still stale; the surrounding transaction decides whether it is gone."""
+    """Deletes a row if it is still stale, and returns its content. A rollback of the caller's transaction undoes it."""
     if connections[_USING].vendor == "postgresql":
         with connections[_USING].cursor() as cursor:
             cursor.execute(_CLAIM, [id_, STALE_SECONDS])

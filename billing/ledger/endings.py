@@ -1,4 +1,4 @@
-"""What each way to end means for the bill, the record, the provider's status, the client's stream, and its reader."""
+"""Defines what each ending of a request means for its bill, its record, the provider's status and the client."""
 
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -10,16 +10,16 @@ Ending = Generation.Ending
 
 
 class Closing(Enum):
-    """How a stream closes."""
+    """Names the ways in which a stream closes, in terms of chat; other APIs close with their own events."""
 
     FINISH = auto()  # the finish chunk with usage and metadata, then `[DONE]`
     EMPTY_CHUNK = auto()  # an empty chunk with usage and metadata, then `[DONE]`
     ERROR = auto()  # an error frame, without `[DONE]`
-    NOTHING = auto()  # nobody is there to read it
+    NOTHING = auto()  # the client has left
 
 
 class EndingRule(NamedTuple):
-    """One row of the table. `text` is a sentence for the page of a record, `uncharged_text` for one without a cost."""
+    """Holds one row of ENDINGS. A record's page shows `text`, or `uncharged_text` if the record has no cost."""
 
     closing: Closing
     text: str
@@ -50,5 +50,5 @@ ENDINGS: Mapping[str, EndingRule] = {
     Ending.WORKER_STOPPED: _cut(Closing.ERROR, "The gateway was stopped before the end"),
     Ending.COST_UNRESOLVABLE: EndingRule(Closing.ERROR, UNRESOLVABLE, is_billed=False),
 }
-# What is recorded of these has the same counts, whether the operator bills what a provider breaks or not.
+# Endings that are the provider's fault. Their records have token counts whether or not the operator bills them.
 PROVIDER_FAILURES = frozenset(ending for ending, rule in ENDINGS.items() if rule.is_provider_failure)

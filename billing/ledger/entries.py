@@ -1,4 +1,4 @@
-"""Ledger entries that staff book: grants and corrections, once per account and reference."""
+"""Books grants and corrections for staff, each once per account and reference."""
 
 import uuid
 from dataclasses import dataclass
@@ -16,26 +16,26 @@ MAX_REFERENCE_LENGTH = 200
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """The balance now, and whether the reference had been booked before."""
+    """Holds the balance after a booking, and whether the reference had been booked before."""
 
     balance: Decimal
     repeated: bool
 
 
 class InvalidAmount(ValueError):
-    """Not positive where it must be, zero, or more precise than money is kept."""
+    """The amount is zero, is negative for a grant, or is more precise or larger than money is kept."""
 
 
 class InvalidReference(ValueError):
-    """Empty, too long, or not printable."""
+    """The reference is empty, too long or not printable."""
 
 
 class ReferenceConflict(ValueError):
-    """The reference was used on this account before, for another amount or kind."""
+    """The reference was used on this account before, for another amount or kind of entry."""
 
 
 def grant(account_id: uuid.UUID, amount: Decimal, reference: str, *, reason: str | None = None) -> Credit:
-    """Adds credit. Members read the reference, staff alone the reason.
+    """Adds credit in the account's currency. Members see the reference; only staff see the reason.
 
     Raises InvalidAmount, InvalidReference and ReferenceConflict.
     """
@@ -47,7 +47,7 @@ def grant(account_id: uuid.UUID, amount: Decimal, reference: str, *, reason: str
 
 
 def correct(account_id: uuid.UUID, amount: Decimal, reference: str, *, reason: str | None = None) -> Credit:
-    """Books a correction, which may be negative. Reads and raises as `grant`."""
+    """Books a correction, which may be negative. Takes a reason and raises errors as `grant` does."""
     if not amount.is_finite() or amount == 0:
         raise InvalidAmount("A correction is an amount other than zero.")
     return _credit(
@@ -77,7 +77,7 @@ def _credit(account_id: uuid.UUID, entry: LedgerEntry) -> Credit:
 
 
 def append(wallet: Wallet, entry: LedgerEntry, using: str) -> None:
-    """Moves a locked wallet by the entry's amount, and writes the entry as the wallet's next."""
+    """Adds the entry's amount to a locked wallet, and writes the entry as the wallet's next one."""
     wallet.balance += entry.amount
     wallet.seq += 1
     wallet.save(using=using, update_fields=["balance", "seq"])

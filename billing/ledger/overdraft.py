@@ -1,8 +1,8 @@
-"""Staff hear of an account far below zero, once until it has recovered.
+"""Alerts staff to an account far below zero, once until it has recovered.
 
-A balance may fall below zero by what was in flight; far below is a sign of something else, such as many requests at
-once or a price that is wrong. It is looked for in all wallets now and then: an index on balances would be written by
-every settlement.
+A balance may fall below zero by the cost of requests in flight. A balance far below zero has another cause, such as
+many requests at once or a wrong price. All wallets are scanned every few minutes: an index on balances would have to be
+updated by every settlement.
 """
 
 import logging
@@ -23,20 +23,20 @@ from ..models import OverdraftAlert, Wallet
 logger = logging.getLogger(__name__)
 
 EVERY_SECONDS = 300.0
-MOST_AT_ONCE = 100  # a price gone wrong takes many accounts down: the rest follow at the next look
+MOST_AT_ONCE = 100  # a wrong price may overdraw many accounts: the rest are alerted at the next scan
 MESSAGE = """The account {name!r} ({id}) is overdrawn: its balance is {balance} {currency}.
 
 Its requests are refused until credit is added. The account, its ledger and its usage:
 {address}
 
-You will not be told again until the balance has recovered to zero or more.
+There is no further alert until the balance has recovered to zero or more.
 """
 
 
-def look(most: int = MOST_AT_ONCE) -> int:
-    """Forgets the alerts of accounts that have recovered, raises new ones (the worst first), and returns how many.
+def raise_alerts(most: int = MOST_AT_ONCE) -> int:
+    """Deletes the alerts of accounts that have recovered, raises new ones (the worst first), and returns how many.
 
-    Safe in any number of workers at once: whoever writes the row tells.
+    It is safe in any number of workers at once: only the one that writes the alert's row sends it.
     """
     solvent = Wallet.objects.filter(pk=OuterRef("pk"), balance__gte=0)
     OverdraftAlert.objects.filter(Exists(solvent)).delete()
@@ -49,7 +49,7 @@ def look(most: int = MOST_AT_ONCE) -> int:
 
 
 def _alert(wallet: Wallet, now: datetime) -> bool:
-    """Tells the log and the staff, unless another worker has just done it."""
+    """Writes to the log and mails staff, unless another worker has just done so."""
     _, is_new = OverdraftAlert.objects.get_or_create(account_id=wallet.pk, defaults={"raised_at": now})
     if is_new:
         balance, currency = plain(wallet.balance), wallet.account.currency

@@ -1,4 +1,4 @@
-"""Tables of what was served: records, the terms that they share, and checkpoints of open streams."""
+"""Defines the tables of served requests: records, the terms that they share, and checkpoints of open streams."""
 
 from collections.abc import Mapping
 from hashlib import sha256
@@ -31,7 +31,7 @@ from gateway.money import ExactDecimalField, MoneyField
 MALFORMED_EVENT = "malformed_event"
 IMPLAUSIBLE_USAGE = "implausible_usage"
 ZERO_USAGE = "zero_usage"
-# What is odd about a record, by the code in its `flags`.
+# Says what is odd about a record, by the code in its `flags`.
 FLAGS = {
     MALFORMED_EVENT: "An event of the provider's stream could not be read and was skipped.",
     TOTAL_MISMATCH: "The provider's total of tokens is not the sum of its counts, which are what is billed.",
@@ -43,7 +43,7 @@ FLAGS = {
 
 
 class FrozenColumns(models.Model):
-    """Prices per 1,000,000 tokens, exchange rates and energy factors that a request was admitted at."""
+    """Holds the prices per 1,000,000 tokens, exchange rates and energy factors in force when a request was admitted."""
 
     price_currency = models.CharField(max_length=3, validators=[currency_code], null=True)  # noqa: DJ001
     prompt_price = MoneyField(null=True)
@@ -51,12 +51,12 @@ class FrozenColumns(models.Model):
     cache_read_price = MoneyField(null=True)
     cache_write_price = MoneyField(null=True)
     cache_write_1h_price = MoneyField(null=True)
-    price_tiers = models.JSONField(null=True)  # of longer prompts
+    price_tiers = models.JSONField(null=True)  # prices for longer prompts
     account_rate = ExactDecimalField(places=RATE_PLACES, null=True)
     eur_rate = ExactDecimalField(places=RATE_PLACES, null=True)
     energy_per_token_wh = ExactDecimalField(places=ENERGY_PLACES, null=True)
     energy_per_prompt_token_wh = ExactDecimalField(places=ENERGY_PLACES, null=True)
-    energy_figures = models.JSONField(null=True)  # by kind of token with bounds: `EnergyFigures.stored`
+    energy_figures = models.JSONField(null=True)  # Wh by kind of token, with bounds: `EnergyFigures.stored`
     grid_intensity = models.IntegerField("gCO2e per kWh", null=True)
     grid_basis = models.JSONField(null=True)  # `GridBasis`, as a dict
 
@@ -65,12 +65,12 @@ class FrozenColumns(models.Model):
 
     @property
     def frozen(self) -> "FrozenColumns":
-        """The row that has the columns."""
+        """Returns the row that holds the frozen columns: this one, or a record's terms."""
         return self
 
     @property
     def price(self) -> Price:
-        """The prices, with those of longer prompts."""
+        """Returns the base price and its tiers for longer prompts."""
         kept: Any = self.frozen
         return Price(
             currency=kept.price_currency,
@@ -84,7 +84,7 @@ class FrozenColumns(models.Model):
 
     @property
     def energy_factors(self) -> EnergyFactors:
-        """What energy and carbon were computed from."""
+        """Returns the factors that energy and carbon were computed from."""
         return self.frozen._energy_factors
 
     @cached_property
@@ -102,38 +102,38 @@ FROZEN = tuple(field.attname for field in _FROZEN_FIELDS)
 
 
 class FrozenTerms(FrozenColumns):
-    """Frozen columns that many records share: one row per content, never changed or removed (migration 0020)."""
+    """Holds frozen columns that many records share: one row per content, never changed or removed (migration 0020)."""
 
-    id = models.UUIDField(primary_key=True, editable=False)  # a hash of the content, so that anybody finds the same
+    id = models.UUIDField(primary_key=True, editable=False)  # a hash of the content, the same in every worker
 
     def __str__(self) -> str:
         return str(self.id)
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> "FrozenTerms":
-        """The unsaved row of these columns, by the names of FROZEN."""
+        """Makes the unsaved row of these columns, which are named as in FROZEN."""
         terms = cls(**{name: columns[name] for name in FROZEN})
         terms.id = content_id({field.attname: field.get_prep_value(columns[field.attname]) for field in _FROZEN_FIELDS})
         return terms
 
 
 def content_id(stored: Mapping[str, Any]) -> UUID:
-    """The id of terms by their columns as they are stored. One that is added later leaves it alone where it is null."""
+    """Computes the id of terms from their stored columns. Null columns do not count, so a new one changes no old id."""
     known = {name: value for name, value in stored.items() if value is not None}
     return UUID(bytes=sha256(orjson.dumps(known, option=orjson.OPT_SORT_KEYS)).digest()[:16])
 
 
 class Generation(FrozenColumns):
-    """The record of one served request; what its bill depends on is frozen in it or in its `terms`.
+    """Records one served request. Everything that its bill depends on is frozen in the record or in its `terms`.
 
-    `cost` is null where the request was not billed (contradictory usage, or a stream that its provider broke and that
-    the operator does not bill): absent is not zero. Costs are in `currency`, the account's. `upstream_usage` is the
-    upstream's own usage as it came, in the words of `dialect`: buckets and cost can be read from it again. Records
-    without `terms`, from before there were any, have the frozen columns filled themselves: read these by `frozen`.
+    `cost` is null if the request was not billed (its usage was contradictory, or its provider broke the stream and the
+    operator does not bill that): absent is not zero. Costs are in `currency`, the account's. `upstream_usage` is the
+    upstream's own usage object, unchanged, in the format of `dialect`; token counts and cost can be read from it again.
+    Records older than the table of terms hold the frozen columns themselves: always read these through `frozen`.
     """
 
     class Endpoint(models.TextChoices):
-        """Which endpoint was called."""
+        """Lists the endpoints that can be called."""
 
         CHAT = "chat", "chat completion"
         COMPLETION = "completion", "text completion"
@@ -142,7 +142,7 @@ class Generation(FrozenColumns):
         MESSAGES = "messages", "message"
 
     class Ending(models.TextChoices):
-        """How the answer ended."""
+        """Lists the ways in which an answer ends (`billing.ledger.endings`)."""
 
         FINISHED = "finished", "finished"
         STALLED = "stalled", "stalled"
@@ -180,13 +180,13 @@ class Generation(FrozenColumns):
     prompt_tokens = models.BigIntegerField()
     interrupted = models.BooleanField()
     usage_estimated = models.BooleanField()
-    dialect = models.CharField(max_length=20, null=True)  # noqa: DJ001  # whose words `upstream_usage` is in
+    dialect = models.CharField(max_length=20, null=True)  # noqa: DJ001  # the format of `upstream_usage`
     upstream_usage = models.TextField(null=True)  # noqa: DJ001  # JSON
     flags = models.CharField(max_length=100, null=True)  # noqa: DJ001  # codes of FLAGS, separated by spaces
 
     terms = models.ForeignKey(
         FrozenTerms, on_delete=models.PROTECT, null=True, related_name="+", db_index=False, db_constraint=False
-    )  # the settling statement sees that they are there, without a lock on the row that all share
+    )  # the settling statement itself checks that the row exists: a constraint would lock this row, which many share
 
     currency = models.CharField(max_length=3, validators=[currency_code])
     prompt_cost = MoneyField(null=True)
@@ -235,49 +235,49 @@ class Generation(FrozenColumns):
 
     @property
     def public_id(self) -> str:
-        """The id that clients see."""
+        """Returns the id that clients see."""
         return generation_id(self.id)
 
     @property
     def route_id(self) -> str:
-        """The resolved 4-part id that served the request."""
+        """Returns the full id of the route that served the request: provider, canonical model id and region."""
         return f"{self.provider}/{self.model}/{self.region}"
 
     @property
     def flagged(self) -> list[str]:
-        """What it is flagged with, in words."""
+        """Returns a sentence for each of the record's flags."""
         return [FLAGS.get(code, code) for code in (self.flags or "").split()]
 
     @property
     def total_tokens(self) -> int:
-        """Prompt and completion tokens."""
+        """Returns prompt and completion tokens together."""
         return self.prompt_tokens + self.completion_tokens
 
     @property
     def cache_write_tokens(self) -> int | None:
-        """Prompt tokens written to the cache, for whatever time; None where the upstream did not say."""
+        """Returns prompt tokens written to the cache, for any lifetime; None if the upstream did not report them."""
         return cache_writes(self.cache_write_5m_tokens, self.cache_write_1h_tokens)
 
     @property
     def frozen(self) -> FrozenColumns:
         try:
             return self.terms or self
-        except FrozenTerms.DoesNotExist:  # `verify_ledger` reports them; the rest of the record can be shown
+        except FrozenTerms.DoesNotExist:  # `verify_ledger` reports missing terms; the rest can still be shown
             return self
 
     @property
     def billed_price(self) -> Price | None:
-        """The tier of `price` that the length of the prompt chose, or the base price; None where terms are missing."""
+        """Returns the tier that the prompt's length selected, or the base price; None if the terms are missing."""
         return None if self.frozen.price_currency is None else self.price.for_prompt(self.prompt_tokens)
 
 
 class Checkpoint(models.Model):
-    """A stream that is open: what it has delivered so far, as it would be settled if its worker died now.
+    """Holds what an open stream has delivered so far (`frozen`), as it would be settled if its worker died now.
 
-    Renewed by the worker's beat, removed by settling, claimed by the sweeper when nobody renews it.
+    The worker's beat renews it, settling removes it, and a sweep claims it once it is no longer renewed.
     """
 
-    id = models.UUIDField(primary_key=True, editable=False)  # the generation's
+    id = models.UUIDField(primary_key=True, editable=False)  # the generation's id
     frozen = models.TextField()
     beat_at = models.DateTimeField(db_index=True)
 

@@ -1,4 +1,4 @@
-"""Settling: booking that nothing can interrupt, together with others, tried again, and in the end kept in the spool."""
+"""Settles requests: books them in batches, uninterrupted, with retries, and spools what cannot be booked."""
 
 import logging
 import random
@@ -27,14 +27,14 @@ T = TypeVar("T")
 RETRY_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.01
 LONGEST_PAUSE_SECONDS = 0.5
-SILENCE_SECONDS = 7.0  # of a database that neither answers nor refuses: above its statement timeout, and the pool's
-LAST_SECONDS = 2.0  # that a worker that ends waits for settlements; what is left then goes to the spool
+SILENCE_SECONDS = 7.0  # for a database that neither answers nor refuses: above its statement and pool timeouts
+LAST_SECONDS = 2.0  # how long an exiting worker waits for settlements; it spools what is left then
 MOST_AT_ONCE = 32  # settlements in one transaction
 SETTLERS = 4
 
 
-class _Waiting:
-    """A settlement that is to be made, and whoever waits for it."""
+class _PendingSettlement:
+    """Holds a request that is to be settled, and the result that its caller waits for."""
 
     __slots__ = ("has_checkpoint", "result", "unsettled")
 
@@ -45,25 +45,26 @@ class _Waiting:
     def settle_alone(self) -> None:
         try:
             self.result.set(_book_or_spool(self.unsettled, self.has_checkpoint))
-        except Exception as error:  # noqa: BLE001  # raised where it is waited for
+        except Exception as error:  # noqa: BLE001  # raised in the greenlet that waits for the result
             self.result.set_exception(error)
 
 
-# Of this worker, until their records are rolled up (`rollups.WorkersShare`), in the order of their last look.
+# Accounts that this worker has settled for and not rolled up since (`rollups.WorkersShare`), least recently checked
+# first.
 settled_accounts: dict[uuid.UUID, None] = {}
-_under_way: dict[uuid.UUID, _Waiting] = {}
-_queue: deque[_Waiting] = deque()
+_under_way: dict[uuid.UUID, _PendingSettlement] = {}
+_queue: deque[_PendingSettlement] = deque()
 _some_waiting = Semaphore(0)
 _settlers: "list[gevent.Greenlet[[], None]]" = []
 
 
 def settle(unsettled: Unsettled, *, has_checkpoint: bool = False) -> Settlement:
-    """Settles in a greenlet that neither a drain nor a client's leaving can kill, and waits for it.
+    """Settles in a greenlet that neither a drain nor a client's disconnect can kill, and waits for it.
 
-    With the database away for longer than retries bridge, or the fate of a commit unknown, the outcome goes to the
-    spool and the settlement has no balance. Raises SpoolFailed when that fails too.
+    If the database is away for longer than the retries last, or it is unknown whether a commit succeeded, the request
+    goes to the spool and the settlement has no balance. Raises SpoolFailed if spooling fails too.
     """
-    waiting, key = _Waiting(unsettled, has_checkpoint), unsettled.figures.id
+    waiting, key = _PendingSettlement(unsettled, has_checkpoint), unsettled.figures.id
     _under_way[key] = waiting
     if _settlers:
         _queue.append(waiting)
@@ -82,16 +83,17 @@ def settle(unsettled: Unsettled, *, has_checkpoint: bool = False) -> Settlement:
 
 
 def start_settlers() -> None:
-    """At a worker's start."""
+    """Starts the greenlets that settle in batches, when the worker starts."""
     sessions = sessions_of("settlement")
     if sessions is not None and not _settlers:
         _settlers.extend(gevent.spawn(_settle_together, sessions) for _ in range(SETTLERS))
 
 
 def _settle_together(sessions: Sessions) -> None:
-    """A settler: takes what waits, in the order of accounts, so that two batches never wait for each other's wallets.
+    """Runs one settler: books waiting requests in batches, sorted by account so that two batches cannot deadlock.
 
-    A batch that fails, whatever became of its commit, is settled one by one: settling is idempotent.
+    If a batch fails, its requests are settled one by one. This is safe even if the batch was committed, because
+    settling is idempotent.
     """
     while True:
         _some_waiting.acquire()
@@ -101,18 +103,18 @@ def _settle_together(sessions: Sessions) -> None:
         batch.sort(key=lambda waiting: waiting.unsettled.figures.account_id)
         try:
             settled = book_together(sessions, [(each.unsettled, each.has_checkpoint) for each in batch])
-        except Exception as error:  # noqa: BLE001  # each is tried again by itself, where what is wrong with it shows
+        except Exception as error:  # noqa: BLE001  # each is tried again alone, which shows the faulty one
             logger.warning("settling %s together failed: %s", len(batch), in_one_line(error))
             settled = [None] * len(batch)
         for each, settlement in zip(batch, settled, strict=True):
-            if settlement is None:  # nothing was written, or nobody knows
+            if settlement is None:  # nothing was written, or it is unknown whether it was
                 gevent.spawn(each.settle_alone)
             else:
                 each.result.set(settlement)
 
 
 def finish_or_spool() -> None:
-    """At a worker's end: its last settlements, to which nobody listens any more."""
+    """Waits for the last settlements of an exiting worker, and spools those that do not finish in time."""
     gevent.wait([waiting.result for waiting in _under_way.values()], timeout=LAST_SECONDS)
     for waiting in list(_under_way.values()):
         if not waiting.result.ready():
@@ -120,7 +122,7 @@ def finish_or_spool() -> None:
 
 
 def replay_spool() -> int:
-    """Settles what waits in the spool, and returns how much."""
+    """Settles the requests in the spool, and returns how many were settled."""
     return spool.replay(
         lambda generation, quota_region: _attempt(
             lambda: book(generation, quota_region=quota_region, has_checkpoint=True)
@@ -129,7 +131,10 @@ def replay_spool() -> int:
 
 
 def retrying(work: Callable[[], T], name: str) -> T:
-    """Repeats work that is safe to repeat while the database refuses: deadlocks, a locked file, a lost connection."""
+    """Repeats idempotent work after errors of the database (deadlock, locked file, lost connection), for RETRY_SECONDS.
+
+    Raises the last error after that, or the first one inside a transaction.
+    """
     give_up_at, pause = time.monotonic() + RETRY_SECONDS, FIRST_PAUSE_SECONDS
     while True:
         try:
@@ -150,7 +155,7 @@ def _book_or_spool(unsettled: Unsettled, has_checkpoint: bool) -> Settlement:
         )
     except Exception as error:
         if connections["settlement"].in_atomic_block:
-            raise  # a caller's own transaction: it decides
+            raise  # the caller has a transaction of its own, and decides what to do
         is_ours = not is_the_databases(error)
         logger.log(logging.ERROR, "settling %s failed: %s", unsettled.public_id, in_one_line(error), exc_info=is_ours)
         spool.put(unsettled)
@@ -158,11 +163,11 @@ def _book_or_spool(unsettled: Unsettled, has_checkpoint: bool) -> Settlement:
 
 
 def _attempt(work: Callable[[], T]) -> T:
-    """Once, giving the connection back."""
+    """Does the work once, within SILENCE_SECONDS, and gives the connection back."""
     silence = gevent.Timeout.start_new(SILENCE_SECONDS)
     try:
         return work()
-    except gevent.Timeout as caught:  # no Exception, which the pool would take for one more broken connection
+    except gevent.Timeout as caught:  # not an Exception: the pool would take one for a broken connection and try again
         if caught is not silence:
             raise
         raise OperationalError("the database does not answer") from None

@@ -1,7 +1,7 @@
-"""Outcomes that could not be settled, kept on disk until they can: one file each, fsynced, checksummed.
+"""Keeps requests that could not be settled on disk until they can be: one file each, fsynced, with a checksum.
 
 A file is claimed by renaming it, so that several workers and `maintain` may replay one folder. Settling is idempotent:
-a file whose generation was settled after all does no harm. What cannot be replayed is set aside and reported.
+a file whose request was settled after all does no harm. A file that cannot be replayed is set aside and reported.
 """
 
 import contextlib
@@ -30,33 +30,33 @@ PARTIAL = ".partial"
 CLAIMED = ".claimed"
 POISON = ".poison"
 LONGEST_CLAIM_SECONDS = 300.0
-# One wallet that somebody keeps locked must not hold up the others; a database that is away fails for all of them.
+# Faults after which a replay stops. One locked wallet must not hold up the others; without a database all files fail.
 MOST_FAULTS = 3
 Settle = Callable[[Generation, int | None], object]
 
 
 class SpoolFailed(OSError):
-    """The outcome could not be kept: neither the database nor the disk has it."""
+    """The request could not be spooled: neither the database nor the disk has it."""
 
 
 def is_the_databases(error: BaseException) -> bool:
-    """Away, locked, read-only, full, not migrated yet: nothing that a person could mend in the record."""
+    """Tells whether the database is at fault (away, locked, read-only, full, not migrated) rather than the record."""
     return isinstance(error, Error) and not isinstance(error, DataError | IntegrityError)
 
 
 def in_one_line(error: BaseException) -> str:
-    """The first line of what a database says, which may be many."""
+    """Returns the first line of an error's text: a database may add several."""
     return str(error).strip().split("\n", 1)[0]
 
 
 def put(unsettled: Unsettled) -> None:
-    """Keeps an outcome. It is on the disk when this returns. Raises SpoolFailed."""
+    """Spools a request. Its file is safely on disk when this returns. Raises SpoolFailed."""
     content = unsettled.serialized()
     folder = Path(settings.GATEWAY_SPOOL_DIR)
     path = folder / f"{unsettled.figures.id.hex}{SUFFIX}"
     partial = path.with_suffix(f".{os.getpid()}{PARTIAL}")
     try:
-        if not folder.is_dir():  # a new folder is in its parent, and stays there, before anything is put into it
+        if not folder.is_dir():  # a new folder is fsynced into its parent before a file is put into it
             folder.mkdir(parents=True, exist_ok=True)
             _sync_folder(folder.parent)
         with partial.open("wb") as file:
@@ -66,23 +66,23 @@ def put(unsettled: Unsettled) -> None:
         partial.rename(path)
         _sync_folder(folder)
     except OSError as error:
-        with contextlib.suppress(OSError):  # what a full disk took of it would keep the disk full
+        with contextlib.suppress(OSError):  # on a full disk, the partial file would keep it full
             partial.unlink()
         raise SpoolFailed(f"cannot spool {unsettled.public_id}: {error.strerror}") from error
     logger.error("%s could not be settled now and waits in the spool", unsettled.public_id)
 
 
 def replay(settle: Settle) -> int:
-    """Settles what waits, and returns how much of it. Stops when the database seems to be away."""
+    """Settles the waiting files, and returns how many were settled. Stops if the database seems to be away."""
     settled = faults = 0
     waiting = _files(SUFFIX)
-    random.shuffle(waiting)  # what is held up today does not stand in front every time
+    random.shuffle(waiting)  # so that files that cannot be settled now are not always the first to be tried
     for path in waiting:
         claim = path.with_suffix(f".{os.getpid()}{CLAIMED}")
         try:
             path.rename(claim)
         except FileNotFoundError:
-            continue  # somebody else has it
+            continue  # another process has claimed it
         try:
             settled += _replay_one(claim, path, settle)
         except (Error, OSError) as error:
@@ -98,16 +98,16 @@ def replay(settle: Settle) -> int:
 
 
 def reclaim() -> None:
-    """Gives back what a process claimed and died with, and what has been claimed for longer than a replay takes.
+    """Releases the files claimed by processes that died, and those claimed for longer than a replay takes.
 
-    Not to be called while this process replays: whatever carries its own number was left by an earlier one.
+    Do not call it while this process replays: it takes a claim with its own process id for one left by an earlier one.
     """
     for claim in _files(CLAIMED):
-        with contextlib.suppress(FileNotFoundError):  # it has been settled meanwhile
+        with contextlib.suppress(FileNotFoundError):  # the file has been settled meanwhile
             if _is_abandoned(claim):
                 claim.rename(claim.with_name(f"{claim.name.partition('.')[0]}{SUFFIX}"))
-    # A process was killed while it wrote, and its answer was never given. By age alone: whoever writes may be in
-    # another container, where process numbers mean something else, and nobody writes for that long.
+    # A partial file is left if a process was killed while it wrote; its client got no answer. Only the age counts here:
+    # the writer may be in another container, where process ids differ, and no write takes that long.
     for partial in _files(PARTIAL):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - partial.stat().st_ctime > LONGEST_CLAIM_SECONDS:
@@ -115,14 +115,14 @@ def reclaim() -> None:
 
 
 def lengths() -> dict[str, float]:
-    """How many files there are: `waiting`, `claimed`, and `poison`."""
+    """Counts the files that are `waiting`, `claimed` and `poison` (set aside)."""
     folder = Path(settings.GATEWAY_SPOOL_DIR)
     found = Counter(path.suffix for path in folder.iterdir()) if folder.is_dir() else Counter[str]()
     return {state: found[suffix] for state, suffix in (("waiting", SUFFIX), ("claimed", CLAIMED), ("poison", POISON))}
 
 
 def poisoned() -> list[Path]:
-    """What has been set aside for a person to look at."""
+    """Returns the files that were set aside for a person to look at."""
     return _files(POISON)
 
 
@@ -149,7 +149,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _replay_one(claim: Path, path: Path, settle: Settle) -> bool:
-    """Whether it was settled; else it is set aside. Raises what is not the record's fault."""
+    """Settles a claimed file, or sets it aside and returns False. Raises errors that are not the record's fault."""
     try:
         generation, quota_region = deserialized(_verified(claim.read_bytes()))
         settle(generation, quota_region)

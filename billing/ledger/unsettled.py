@@ -1,8 +1,8 @@
-"""A generation before it is settled: the values of its columns, as cheap to make as to write.
+"""Holds a generation before it is settled: the values of its columns, cheap to make and to write.
 
-Everything that the bill depends on is in it, so that settling later, elsewhere, gives the same bill: the spool and the
-checkpoints keep it as JSON. What of it the route, the currency and the catalogue's version decide is `Terms`, made and
-encoded once for all their requests.
+They include everything that the bill depends on, so that a later settlement in another process gives the same bill: the
+spool and the checkpoints keep them as JSON. The columns that follow from the route, the currency and the catalogue's
+version are `Terms`, made and encoded once for all requests that share them.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ Encode = Callable[[Any], bytes]
 
 
 class Figures(NamedTuple):
-    """The columns that each request has of its own. Costs and footprint are whole numbers of 10^-10 units."""
+    """Holds the columns that differ from request to request. Costs and footprint are whole numbers of 10^-10 units."""
 
     id: UUID
     account_id: UUID
@@ -69,12 +69,12 @@ class Figures(NamedTuple):
 
     @property
     def total_tokens(self) -> int:
-        """Prompt and completion tokens."""
+        """Returns prompt and completion tokens together."""
         return self.prompt_tokens + self.completion_tokens
 
     @property
     def cache_write_tokens(self) -> int | None:
-        """Prompt tokens written to the cache, for whatever time; None where the upstream did not say."""
+        """Returns prompt tokens written to the cache, for any lifetime; None if the upstream did not report them."""
         return cache_writes(self.cache_write_5m_tokens, self.cache_write_1h_tokens)
 
 
@@ -92,7 +92,7 @@ FROZEN_COLUMNS = ("id", *FROZEN)
 
 
 def _encoder_of(field: "Field[Any, Any]") -> Encode:
-    """How a column's value, of a decimal its whole number, becomes PostgreSQL's text."""
+    """Returns the function that writes a column's value as PostgreSQL's text. A decimal is given as a whole number."""
     match field:
         case JSONField():
             return orjson.dumps
@@ -112,11 +112,12 @@ _FIGURE_ENCODERS = [_ENCODERS[name] for name in Figures._fields]
 
 @dataclass(slots=True)
 class Terms:
-    """The figures that requests of one route and currency share under one version of the catalogue.
+    """Holds what requests of one route and currency share under one version of the catalogue.
 
-    `quota_region` is the route (Region) whose daily quota counts the tokens, where it has one. `columns` are those of
-    the record that Figures lacks, decimals as text; `parameters` are what a settlement writes of them, as PostgreSQL's
-    text in the order of COLUMNS. `row` is what records refer to, None where they are to keep the columns themselves.
+    `quota_region` is the id of the route (Region) if it has a daily quota, which counts the tokens. `columns` are the
+    record's columns that Figures lacks, decimals as text; `parameters` are the values that a settlement writes for
+    them, as PostgreSQL's text in the order of COLUMNS. `row` is the row that records refer to; it is None if records
+    keep the columns themselves.
     """
 
     price: Price
@@ -136,9 +137,9 @@ class Terms:
 
 
 def set_apart(record: Generation, terms: FrozenTerms | None = None) -> None:
-    """Moves an unsaved record's frozen columns to its `terms`: these, or unsaved ones of the same content.
+    """Moves an unsaved record's frozen columns to its `terms`: the given ones, or unsaved ones made from the columns.
 
-    Not where GATEWAY_WHOLE_RECORDS is on: releases before 1.1 read them in the record.
+    With GATEWAY_WHOLE_RECORDS it does nothing: releases before 1.1 read these columns in the record.
     """
     if record.terms is None and not settings.GATEWAY_WHOLE_RECORDS:
         record.terms = terms or FrozenTerms.of({name: getattr(record, name) for name in FROZEN})
@@ -151,18 +152,18 @@ _terms_of_snapshot = -1
 
 
 def terms_of(snapshot: Snapshot, route: Route, currency: str) -> Terms:
-    """The terms of a route for accounts in a currency. Raises UnpricedRoute."""
+    """Returns the terms of a route for accounts in a currency, made once per snapshot. Raises UnpricedRoute."""
     global _terms_of_snapshot  # noqa: PLW0603  # a worker's memory of its current snapshot
     if snapshot.serial != _terms_of_snapshot:
         _terms.clear()
         _terms_of_snapshot = snapshot.serial
     known = _terms.get((route.region_id, currency))
     if known is None:
-        known = _terms[route.region_id, currency] = _made(snapshot, route, currency)
+        known = _terms[route.region_id, currency] = _make_terms(snapshot, route, currency)
     return known
 
 
-def _made(snapshot: Snapshot, route: Route, currency: str) -> Terms:
+def _make_terms(snapshot: Snapshot, route: Route, currency: str) -> Terms:
     price, rates = routing.require_price(snapshot, route, currency)
     energy = route.energy
     columns = {
@@ -198,24 +199,24 @@ def _made(snapshot: Snapshot, route: Route, currency: str) -> Terms:
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """A generation that is complete but for `created_at` and `balance_after`, which settling decides."""
+    """Holds a generation that is complete except for `created_at` and `balance_after`, which settling sets."""
 
     figures: Figures
     terms: Terms
 
     @property
     def public_id(self) -> str:
-        """The id that clients see."""
+        """Returns the id that clients see."""
         return generation_id(self.figures.id)
 
     @property
     def parameters(self) -> list[bytes | None]:
-        """The values of COLUMNS, as PostgreSQL's text."""
+        """Returns the values of COLUMNS as PostgreSQL's text."""
         own = zip(_FIGURE_ENCODERS, self.figures, strict=True)
         return [*(None if value is None else encode(value) for encode, value in own), *self.terms.parameters]
 
     def serialized(self) -> bytes:
-        """JSON of the columns, decimals as text, and of the route whose daily quota counts the tokens."""
+        """Writes JSON of the columns, decimals as text, and of the route whose daily quota counts the tokens."""
         columns = self.terms.columns | self.figures._asdict()
         for name in _EXACT_FIGURES:
             if columns[name] is not None:
@@ -223,25 +224,25 @@ class Unsettled:
         return orjson.dumps({"generation": columns, "quota_region": self.terms.quota_region})
 
     def generation(self) -> Generation:
-        """The unsaved record, with the terms that it shares."""
+        """Returns the unsaved record, with its shared terms."""
         record, _ = deserialized(self.serialized())
         set_apart(record, self.terms.row)
         return record
 
 
 def encoded(name: str, value: Any) -> bytes | None:
-    """A column's value as PostgreSQL's text. Raises LossyValueError for a decimal that the column could not keep."""
+    """Writes a column's value as PostgreSQL's text. Raises LossyValueError for a decimal with too many digits."""
     field = _FIELDS[name]
     prepared = value if isinstance(field, JSONField) else field.get_prep_value(value)
     return None if prepared is None else _ENCODERS[name](prepared)
 
 
 class BadSerializedGeneration(ValueError):
-    """Bytes that are no generation, or one that lacks what this version of the product must know."""
+    """The bytes are not a serialized generation, or lack a column that this version needs."""
 
 
 def deserialized(content: bytes) -> tuple[Generation, int | None]:
-    """The unsaved record, and the route of its quota. Raises BadSerializedGeneration."""
+    """Reads an unsaved record and the id of the route whose quota counts it. Raises BadSerializedGeneration."""
     try:
         stored = orjson.loads(content)
         columns: dict[str, Any] = stored["generation"]
@@ -251,7 +252,7 @@ def deserialized(content: bytes) -> tuple[Generation, int | None]:
 
 
 def _read(field: "Field[Any, Any]", columns: dict[str, Any]) -> Any:
-    """What was serialized before an upgrade lacks the columns that it brought; those may be null or have a default."""
+    """Reads a column. One that an upgrade has added since is filled with its default or null."""
     if field.attname not in columns and not field.primary_key and (field.null or field.has_default()):
         return field.get_default()
     return field.to_python(columns[field.attname])

@@ -1,4 +1,4 @@
-"""Reading an amount of money from the command line."""
+"""Reads an amount of money from the command line."""
 
 import re
 from argparse import ArgumentTypeError
@@ -6,14 +6,14 @@ from decimal import Decimal, InvalidOperation
 
 from gateway.money import MAX_MONEY, MONEY_PLACES, fractional_digits
 
-# Decimal itself also reads 1_5, NaN and other scripts' digits: a slip of the finger must not become an amount.
+# Decimal itself also accepts 1_5, NaN and digits of other scripts: a typing mistake must not become an amount.
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
 def amount(text: str) -> Decimal:
-    """A finite decimal that a ledger can keep exactly. Raises ArgumentTypeError."""
+    """Reads a finite decimal that a ledger can keep exactly. Raises ArgumentTypeError."""
     if not NUMBER.fullmatch(text):
-        raise ArgumentTypeError(f"{text!r} is no amount.")
+        raise ArgumentTypeError(f"{text!r} is not an amount.")
     try:
         value = Decimal(text)
     except InvalidOperation:  # an exponent beyond 10^18

@@ -1,4 +1,4 @@
-"""The database itself refuses to change or remove a ledger entry, whoever asks."""
+"""Makes the database itself refuse to change or remove a ledger entry."""
 
 from django.db import migrations
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor

@@ -1,4 +1,4 @@
-"""Groups for staff, ready to be given to people in the admin; superusers may change or remove them."""
+"""Adds groups for staff, to be given to people in the admin. Superusers may change or remove them."""
 
 from django.apps.registry import Apps
 from django.contrib.auth.management import create_permissions
@@ -27,7 +27,7 @@ GROUPS = {
 
 
 def make_groups(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
-    """Django makes permissions behind all migrations only; a group of that name that is there already stays as it is."""
+    """Makes permissions and groups; Django makes permissions only after all migrations. Existing groups are left alone."""
     database = schema_editor.connection.alias
     for label in ("accounts", "aliases", "billing", "catalogue"):
         app = apps.get_app_config(label)

@@ -1,4 +1,4 @@
-"""Support invites people to accounts."""
+"""Allows the group Support to invite people to accounts."""
 
 from django.apps.registry import Apps
 from django.contrib.auth.management import create_permissions
@@ -7,7 +7,7 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
 
 def let_support_invite(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
-    """Where the group is still there."""
+    """Adds the right to the group, if it still exists."""
     database = schema_editor.connection.alias
     app = apps.get_app_config("accounts")
     app.models_module = True

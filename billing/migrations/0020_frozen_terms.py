@@ -1,4 +1,4 @@
-"""Frozen terms get a table of their own, whose rows the database itself refuses to change or remove."""
+"""Adds a table of frozen terms, whose rows the database itself refuses to change or remove."""
 
 import django.core.validators
 import django.db.models.deletion

@@ -1,6 +1,6 @@
-"""The first page of the admin: calls, errors and revenue of the last days, who spent most, and balances that end soon.
+"""Fills the admin's first page: requests, errors and revenue of the last days, top customers, balances that run out.
 
-Its days are those of the rollups, which lack the newest minutes.
+It reads rolled-up days, which lack the newest minutes.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ MOST_CUSTOMERS = 10
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """A UTC day: its requests, `cost_eur` and errors."""
+    """Holds the requests, `cost_eur` and errors of a UTC day."""
 
     day: date
     totals: Totals
@@ -38,7 +38,7 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class LowBalance:
-    """An account whose balance lasts less than LOW_BALANCE_DAYS at its pace."""
+    """Describes an account whose balance lasts less than LOW_BALANCE_DAYS at its present rate of spending."""
 
     account_id: UUID
     name: str
@@ -77,7 +77,7 @@ def home(context: Any) -> dict[str, Any]:
 
 
 def days(now: datetime) -> list[Day]:
-    """The last SHOWN_DAYS, the newest first. Two SELECTs."""
+    """Returns the last SHOWN_DAYS, newest first, with two SELECTs."""
     shown = Days.until(now, SHOWN_DAYS)
     failed = dict(failures_by(FailureDay.objects.filter(day__range=(shown.first, shown.last)), "day"))
     served = _used(shown).values_list("day").annotate(Sum("requests"), Sum("priced"), Sum("cost_eur"))
@@ -87,14 +87,14 @@ def days(now: datetime) -> list[Day]:
 
 
 def top_customers(now: datetime) -> list[Customer]:
-    """Returns who spent most in the last SHOWN_DAYS, the most first. One SELECT."""
+    """Returns the accounts that spent most in the last SHOWN_DAYS, the most first, with one SELECT."""
     accounts = _used(Days.until(now, SHOWN_DAYS)).values_list("account_id", "account__name")
     spending = accounts.annotate(Sum("requests"), Sum("cost"), currency=F("account__currency"), eur=Sum("cost_eur"))
     return [Customer(*row) for row in spending.filter(eur__gt=0).order_by("-eur", "account_id")[:MOST_CUSTOMERS]]
 
 
 def low_balances(now: datetime) -> list[LowBalance]:
-    """The most urgent first. One SELECT."""
+    """Returns the accounts whose balance runs out soon, the most urgent first, with one SELECT."""
     accounts = _used(Days.until(now, LOW_BALANCE_DAYS)).values("account_id")
     spending = accounts.annotate(
         spent=Sum("cost"),

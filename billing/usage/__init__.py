@@ -1,1 +1,1 @@
-"""Usage: records, statistics, rollups, statements, request failures."""
+"""Reads records and sums them up: statistics, rollups, statements, request failures, verification."""

@@ -1,4 +1,4 @@
-"""Reading rows page by page from a position in an index, so that page 1,000 costs what page 1 does."""
+"""Reads rows page by page from a position in an index, so that page 1,000 costs the same as page 1."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from django.db.models import Model, QuerySet
 Row = TypeVar("Row")
 Record = TypeVar("Record", bound=Model)  # with `created_at` and a UUID as `id`
 Cursor = TypeVar("Cursor")
-Position = tuple[datetime, UUID]  # of a record in a listing: created_at, and the id where two were created at once
+Position = tuple[datetime, UUID]  # of a record in a listing: created_at, and the id in case two are equal
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Row, Cursor]):
-    """Rows, newest first, and the cursors of the pages beside it; None where nothing lies beyond."""
+    """Holds rows, newest first, and the cursors of the older and newer page; None if there is no such page."""
 
     rows: list[Row]
     older: Cursor | None
@@ -31,10 +31,10 @@ def page(
     before: Cursor | None = None,
     after: Cursor | None = None,
 ) -> Page[Row, Cursor]:
-    """The newest page; the one that follows the cursor `before`; or the one that leads up to the cursor `after`.
+    """Returns the newest page, the page of rows older than the cursor `before`, or the page of rows newer than `after`.
 
-    A page that would begin with the newest row is the newest page. `read` takes a cursor, how many rows behind it are
-    wanted, and whether newer ones are, which it returns from the oldest on.
+    A page that would begin with the newest row is the newest page. `read` takes a cursor, the number of rows wanted
+    beyond it, and whether newer rows are wanted; it returns newer rows oldest first, older rows newest first.
     """
     if after is not None:
         found = read(after, limit + 1, True)
@@ -50,16 +50,16 @@ def page(
 
 
 def older_than(records: QuerySet[Record], position: Position) -> QuerySet[Record]:
-    """Reading begins at the position's time: all that is skipped are records of that very microsecond.
+    """Filters records older than a position. Reading starts at its time and skips only records of that microsecond.
 
-    (Both databases can compare (created_at, id) as a row, but Django spells that out for SQLite in a way that reads
-    from the start.)
+    (Both databases can compare (created_at, id) as a row, but the SQL that Django writes for SQLite reads the index
+    from its start.)
     """
     created_at, identifier = position
     return records.filter(created_at__lte=created_at).exclude(created_at=created_at, id__gte=identifier)
 
 
 def newer_than(records: QuerySet[Record], position: Position) -> QuerySet[Record]:
-    """The other direction of `older_than`."""
+    """Filters records newer than a position, as `older_than` does for older ones."""
     created_at, identifier = position
     return records.filter(created_at__gte=created_at).exclude(created_at=created_at, id__lte=identifier)

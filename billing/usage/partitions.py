@@ -1,8 +1,8 @@
-"""The records in partitions by month of their ids, on PostgreSQL (docs/growth.md#partitions-of-the-records).
+"""Partitions the table of records by the month of their ids, on PostgreSQL (docs/growth.md#partitions-of-the-records).
 
-Beside traffic: scans happen under locks that writers do not wait for, and what writers wait for gives up after
-LOCK_WAIT_MS and is tried again. Each step finds in the database's own catalogue whether it is still to be done, so
-that a run goes on where another was cut off.
+It runs during traffic: scans take only locks that do not block writers, and a step that does block writers gives up
+after waiting LOCK_WAIT_MS for its lock and is tried again. Each step looks up in PostgreSQL's catalogue whether it is
+already done, so a run continues where an interrupted one stopped.
 """
 
 import time
@@ -23,8 +23,8 @@ from ..models import Generation
 
 TABLE = Generation._meta.db_table
 OLD, REST, BELOW = f"{TABLE}_old", f"{TABLE}_rest", f"{TABLE}_below"
-MARGIN = timedelta(days=2)  # for the scan, and for gateways whose clocks are ahead
-LOCK_WAIT_MS = 500  # less than PostgreSQL's deadlock_timeout: this side is the one that yields
+MARGIN = timedelta(days=2)  # time for the scan, and for gateways whose clocks are ahead
+LOCK_WAIT_MS = 500  # less than PostgreSQL's deadlock_timeout, so that in a deadlock this process gives up
 MONTHS_WANTED = 2
 TRIES = 120
 PAUSE_SECONDS = 0.5
@@ -44,7 +44,7 @@ _REFERENCES = """
     WHERE confrelid = to_regclass(%s) AND conparentid = 0
 """
 _NEVER_ANALYZED = "SELECT 1 FROM pg_class WHERE oid = to_regclass(%s) AND reltuples < 0"
-# Without what default privileges gave: records are less open than other tables (gateway/db/serving_role.sql).
+# First revokes what default privileges granted: records are less open than others (gateway/db/serving_role.sql).
 _GRANTS = """
     SELECT format(change, privilege_type, %s::text, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END)
     FROM (VALUES ('REVOKE ALL ON %%2$s FROM %%3$s', %s), ('GRANT %%1$s ON %%2$s TO %%3$s', %s)) AS step (change, source)
@@ -54,23 +54,23 @@ _GRANTS = """
 
 
 class PartitioningFailed(Exception):
-    """What stands in the way, in words for an operator; nothing is left half done."""
+    """The partitioning cannot go on, for a reason in words for an operator. Nothing is left half done."""
 
 
 def month_after(moment: datetime) -> datetime:
-    """The first moment of the next UTC month."""
+    """Returns the first moment of the next UTC month."""
     return (moment.astimezone(UTC).replace(day=1) + timedelta(days=32)).replace(
         day=1, hour=0, minute=0, second=0, microsecond=0
     )
 
 
 def is_partitioned() -> bool:
-    """Whether the records already are."""
+    """Tells whether the table of records is partitioned already."""
     return bool(_rows(PARTITIONED, TABLE))
 
 
 def months_missing(now: datetime, months: int) -> list[datetime]:
-    """The first moments of those of the next `months` months that have no partition; none begins within MARGIN."""
+    """Returns the starts of the next `months` months that have no partition. The first starts after MARGIN from now."""
     starts = [month_after(now + MARGIN)]
     while len(starts) < months:
         starts.append(month_after(starts[-1]))
@@ -78,7 +78,7 @@ def months_missing(now: datetime, months: int) -> list[datetime]:
 
 
 def fault(now: datetime) -> str | None:
-    """What an operator has to do about the partitions, in words."""
+    """Returns what an operator has to do about the partitions, in words, or None."""
     if _rows(_BELOW, BELOW):
         return "partition_records was cut off, and newer records will be refused: run it again with --apply."
     if is_partitioned() and months_missing(now, MONTHS_WANTED):
@@ -87,8 +87,8 @@ def fault(now: datetime) -> str | None:
 
 
 def partition(now: datetime, months: int, log: Callable[[str], object]) -> None:
-    """Makes the table of records a partitioned one, with the month partitions that are missing. SQLite has none."""
-    for (table,) in _rows(_BELOW, BELOW):  # of a run that was cut off
+    """Partitions the table of records, and adds the months that are missing (PostgreSQL). Raises PartitioningFailed."""
+    for (table,) in _rows(_BELOW, BELOW):  # left by a run that was interrupted
         _drop_proof(table)
     missing = months_missing(now, months)
     if not is_partitioned():
@@ -96,23 +96,23 @@ def partition(now: datetime, months: int, log: Callable[[str], object]) -> None:
         with _ids_below(TABLE, first):
             held = _briefly(TABLE, lambda cursor: _swap(cursor, first))
         log(f"{TABLE}: partitioned, its rows are {OLD}, of ids before {first:%Y-%m} (locked for {held * 1000:.0f} ms)")
-    if _rows(_NEVER_ANALYZED, TABLE):  # PostgreSQL never does it by itself for what has partitions
+    if _rows(_NEVER_ANALYZED, TABLE):  # autovacuum does not analyze partitioned tables
         _scanning(f"ANALYZE {TABLE}")
     if missing:
-        with _ids_below(REST, missing[0]):  # what a forgotten month has left in the default partition stays there
+        with _ids_below(REST, missing[0]):  # rows of a month that had no partition stay in the default partition
             longest = max(_briefly(TABLE, partial(_add_month, start=start)) for start in missing)
         log(f"{_name(missing[0])} to {missing[-1]:%Y_%m}: added (each locked for {longest * 1000:.0f} ms at most)")
     for table, name, _definition, is_valid in _rows(_REFERENCES, TABLE):
         if not is_valid:
             _scanning(f"ALTER TABLE {table} VALIDATE CONSTRAINT {name}")
-            log(f"{table}: every row's record is proved to be there")
+            log(f"{table}: checked that every row's record exists")
 
 
 @contextmanager
 def _ids_below(table: str, bound: datetime) -> Iterator[None]:
-    """Holds the proof that all of the table's ids are below the bound, which spares a scan under a lock.
+    """Adds a constraint that all of the table's ids are below the bound, which saves a scan under an exclusive lock.
 
-    Meanwhile a younger id would be refused, so the bound is MARGIN away.
+    While it exists, PostgreSQL refuses newer ids, so the bound has to be MARGIN in the future.
     """
     check = f"CHECK (id < '{first_uuid7(bound)}') NOT VALID"
     _briefly(table, lambda cursor: cursor.execute(f"ALTER TABLE {table} ADD CONSTRAINT {BELOW} {check}"))
@@ -120,7 +120,7 @@ def _ids_below(table: str, bound: datetime) -> Iterator[None]:
         _scanning(f"ALTER TABLE {table} VALIDATE CONSTRAINT {BELOW}")
         yield
     finally:
-        for (name,) in _rows(_BELOW, BELOW):  # the table may have another name by now
+        for (name,) in _rows(_BELOW, BELOW):  # the table may have been renamed
             _drop_proof(name)
 
 
@@ -129,9 +129,9 @@ def _drop_proof(table: str) -> None:
 
 
 def _swap(cursor: CursorWrapper, first: datetime) -> None:
-    """The table becomes the oldest partition of a new one by its name. No row moves, no index is built.
+    """Makes the table the oldest partition of a new table that takes its name. No row moves, no index is built.
 
-    References are not proved again here: that is a scan, for afterwards; new rows are held to them at once.
+    Foreign keys hold for new rows at once; validating the old rows needs a scan, which follows later.
     """
     constraints, indexes, references = _rows(_CONSTRAINTS, TABLE), _rows(_INDEXES, TABLE), _rows(_REFERENCES, TABLE)
     for table, name, _definition, _is_valid in references:
@@ -162,14 +162,17 @@ def _add_month(cursor: CursorWrapper, start: datetime) -> None:
 
 
 def _as_open_as(cursor: CursorWrapper, table: str, other: str) -> None:
-    """Grants on a new table what the other grants, and no more."""
+    """Gives a new table exactly the grants of the other table."""
     cursor.execute(_GRANTS, [table, table, other])
     for (statement,) in cursor.fetchall():
         cursor.execute(statement)
 
 
 def _briefly(table: str, work: Callable[[CursorWrapper], Any]) -> float:
-    """Does it in one transaction with the table locked against everybody, and returns for how many seconds it was."""
+    """Does the work in one transaction with the table locked exclusively, and returns for how many seconds.
+
+    Raises PartitioningFailed if the lock cannot be had in TRIES tries.
+    """
     for _ in range(TRIES):
         try:
             with transaction.atomic(), connection.cursor() as cursor:
@@ -186,7 +189,7 @@ def _briefly(table: str, work: Callable[[CursorWrapper], Any]) -> float:
 
 
 def _scanning(statement: str) -> None:
-    """Reads a whole table while writers go on, for as long as the bound is surely in the future."""
+    """Runs a statement that reads a whole table without blocking writers; its timeout ends before MARGIN is used up."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL statement_timeout = '{MARGIN / timedelta(hours=2):.0f}h'")
         cursor.execute(statement)

@@ -88,6 +88,7 @@ def read_record(row: tuple[Any, ...]) -> tuple[Record, Frozen | None]:
 
 def recompute(record: Record, frozen: Frozen | None, read_usage: ReadUsage) -> Iterator[str]:
     """Yields a line for each figure that differs from what the record's tokens, terms and upstream's usage give."""
+    # 1. Tokens and terms.
     name = generation_id(record.id)
     usage = Usage(
         record.uncached_prompt_tokens,
@@ -103,6 +104,7 @@ def recompute(record: Record, frozen: Frozen | None, read_usage: ReadUsage) -> I
         return
     if frozen.fault is not None:
         yield f"{name}: {frozen.fault}"
+    # 2. Costs and footprint.
     if record.cost is not None:
         expected = cost_of(frozen.price, usage, frozen.rates)
         figures = (expected.prompt_units, expected.completion_units, expected.total_units, expected.eur_units)
@@ -113,7 +115,7 @@ def recompute(record: Record, frozen: Frozen | None, read_usage: ReadUsage) -> I
         if stored != figures:
             yield from _unlike(record, COSTS, stored, figures, "prices")
     yield from _footprint(record, frozen.factors, usage)
-    # Why a usage was implausible cannot be found again: what was asked for and delivered is not kept.
+    # 3. The upstream's usage. Why one was implausible cannot be checked: what was requested and delivered is not kept.
     is_implausible = record.cost is None and IMPLAUSIBLE_USAGE in (record.flags or "").split()
     if record.upstream_usage is not None and not is_implausible:
         odd = _reread(record, usage, frozen, read_usage)
@@ -122,7 +124,7 @@ def recompute(record: Record, frozen: Frozen | None, read_usage: ReadUsage) -> I
 
 
 def _footprint(record: Record, factors: EnergyFactors, usage: Usage) -> Iterator[str]:
-    """Yields a line for each wrong figure of energy and carbon. Energy that a provider measured is its own factor."""
+    """Yields a line for each wrong figure of energy and carbon. Energy that a provider measured is taken as stored."""
     stored = Footprint(
         record.energy_wh,
         record.carbon_gco2e,

@@ -1,7 +1,8 @@
-"""Statistics, lists and downloads read from a standby of PostgreSQL (`DATABASE_REPLICA_URL`); never what decides.
+"""Reads statistics, lists and downloads, and nothing else, from a standby of PostgreSQL (`DATABASE_REPLICA_URL`).
 
-With each beat a worker notes how far the primary's log has come. A standby that has replayed it so far has all that was
-committed until that moment. Where it is behind by more than `DATABASE_REPLICA_MAX_LAG`, or away, the primary is read.
+With each beat a worker notes the position of the primary's write-ahead log. A standby that has replayed the log up to a
+noted position has everything that was committed until then. If it lags by more than `DATABASE_REPLICA_MAX_LAG`
+seconds, or is away, the primary is read instead.
 """
 
 import functools
@@ -33,51 +34,53 @@ AS_OF_HEADER = "X-Data-As-Of"
 RECORDS = frozenset({DailyUsage, FrozenTerms, Generation, LedgerEntry, UsageWatermark, FailureDay, RequestFailure})
 
 _is_reading: ContextVar[bool] = ContextVar("is_reading_replica", default=False)
-_positions: deque[tuple[datetime, int]] = deque()  # when the primary's log was so far, the newest last
+_positions: deque[tuple[datetime, int]] = deque()  # times and the primary's log positions, the newest last
 _outage = Outage("the replica cannot be read and the primary is", logger.warning)
 
 
 class Router:
-    """Records are read from the replica inside `from_replica`; everything else, and every write, is the primary's."""
+    """Sends reads of records inside `from_replica` to the replica, and all other reads and writes to the primary."""
 
     def db_for_read(self, model: type[Model], **_hints: Any) -> str | None:
         return ALIAS if _is_reading.get() and model in RECORDS else None
 
     def allow_relation(self, *_objects: Model, **_hints: Any) -> bool:
-        return True  # one database
+        return True  # both aliases are the same database
 
     def allow_migrate(self, db: str, _app_label: str, **_hints: Any) -> bool:
         return db != ALIAS
 
 
 def note_position() -> None:
-    """With each beat, where there is a replica."""
+    """Notes the primary's log position. Called with each beat if there is a replica."""
     now = timezone.now()
-    # Of all that is visible: some settlements can be seen before they are written to the log's file.
+    # The insert position, not the flushed one: settlements with synchronous_commit=off are visible before the flush.
     position = _position("default", "pg_current_wal_insert_lsn()")
     if _positions and position < _positions[-1][1]:
-        _positions.clear()  # another primary, which never had what the last one lost
+        _positions.clear()  # another primary has taken over, without the last writes of the former
     _positions.append((now, position))
     while now - _positions[0][0] > timedelta(seconds=2 * settings.DATABASE_REPLICA_MAX_LAG):
         _positions.popleft()
 
 
 def from_replica(view: View) -> View:
-    """A view that reads records of the past from the replica, and says in `X-Data-As-Of` until when it has all of them.
+    """Makes a view read past records from the replica. The header `X-Data-As-Of` gives the time up to which it has all.
 
-    It is asked again on the primary where the replica fails. A download that breaks off in the middle is not.
+    If the replica fails, the view runs again on the primary, but a download that has begun breaks off.
     """
     if ALIAS not in settings.DATABASES:
         return view
 
     @functools.wraps(view)
     def read(*args: Any, **kwargs: Any) -> Any:
+        # 1. Read the primary if the replica lags or is away.
         moment = _as_of()
         if moment is None:
             return view(*args, **kwargs)
         for request in args:
             if isinstance(request, HttpRequest):
                 request.data_as_of = moment  # type: ignore[attr-defined]  # for templates/dashboard/base.html
+        # 2. Read the replica and, if it fails, the primary.
         token = _is_reading.set(True)
         try:
             response = view(*args, **kwargs)
@@ -89,6 +92,7 @@ def from_replica(view: View) -> View:
             release(ALIAS)
         if response is None:
             return view(*args, **kwargs)
+        # 3. Say as of when the data is, and keep reading the replica for a stream.
         response.headers[AS_OF_HEADER] = rfc3339.to_text(moment)
         if getattr(response, "streaming", False):
             response.streaming_content = _streamed(response.streaming_content)
@@ -98,7 +102,7 @@ def from_replica(view: View) -> View:
 
 
 def _streamed(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Each read from the replica, whose connection goes back before the client is waited for."""
+    """Yields blocks read from the replica. Each time, the connection goes back to the pool before the block is sent."""
     iterator = iter(blocks)
     while True:
         token = _is_reading.set(True)
@@ -113,7 +117,7 @@ def _streamed(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _as_of() -> datetime | None:
-    """Until when this greenlet's connection to the replica has all commits; None where that is too long ago."""
+    """Returns until when this greenlet's connection to the replica has all commits; None if it lags or is away."""
     if not _positions:
         return None
     try:
@@ -135,6 +139,6 @@ def _as_of() -> datetime | None:
 
 def _position(alias: str, function: str) -> int:
     with connections[alias].cursor() as cursor:
-        cursor.execute(f"SELECT ({function} - '0/0')::bigint")  # ours
+        cursor.execute(f"SELECT ({function} - '0/0')::bigint")  # both functions are literals of this module
         (position,) = cursor.fetchone()
     return int(position)

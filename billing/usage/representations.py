@@ -1,6 +1,6 @@
-"""Generations as the API shows them (docs/api.md#records).
+"""Writes generations as the API shows them (docs/api.md#records).
 
-Everything comes from what the record froze at admission, never from today's catalogue.
+All values come from what the record froze at admission, never from today's catalogue.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,9 @@ FOOTPRINT_DETAILS = (
 
 
 def usage_object(record: Generation | Figures, *, cost: float | None, balance: float | None, currency: str) -> Json:
-    """The `usage` of an answer and of every record of it (docs/api.md#usage).
+    """Builds the `usage` object of an answer and of its records (docs/api.md#usage).
 
-    Tokens, cost, the balance that the request left, and the details clients read; what is unknown is absent.
+    It has the tokens, the cost, the balance after the request, and details by kind of token; unknown values are absent.
     """
     usage: Json = {
         "prompt_tokens": record.prompt_tokens,
@@ -46,11 +46,10 @@ def usage_object(record: Generation | Figures, *, cost: float | None, balance: f
 
 
 def footprint_details(record: Generation | Figures, factors: EnergyFactors, number: Callable[[Any], float]) -> Json:
-    """What is known of a request's footprint beside its numbers.
+    """Builds the details of a request's footprint.
 
-    Of its energy bounds, source, method and kinds of tokens; what is embodied; what the grid's intensity rests on.
-
-    `number` makes a float of the record's kind of exact figure.
+    They are the bounds (Wh), source, method and parts of its energy, its embodied emissions (gCO2e), and the source of
+    the grid's intensity. `number` turns the record's kind of exact figure into a float.
     """
     details: Json = {"energy_source": record.energy_source, **factors.grid_details}
     if record.energy_wh_low is not None and record.energy_wh_high is not None:
@@ -66,7 +65,7 @@ def footprint_details(record: Generation | Figures, factors: EnergyFactors, numb
 
 
 def record_of(generation: Generation) -> Json:
-    """GenerationRecord; `cost` is in EUR. What is unknown or does not apply is absent."""
+    """Builds a GenerationRecord; `cost` is in EUR. What is unknown or does not apply is absent."""
     return known(
         {
             "generation_id": generation.public_id,
@@ -91,7 +90,7 @@ def record_of(generation: Generation) -> Json:
 
 
 def stats_of(generation: Generation) -> Json:
-    """GenerationStats; money is in the account's currency. `cost` is absent where the request was never priced."""
+    """Builds GenerationStats; money is in the account's currency. `cost` is absent if the request was never priced."""
     return known(
         {
             "generation_id": generation.public_id,
@@ -113,7 +112,7 @@ def stats_of(generation: Generation) -> Json:
 
 
 def metrics_of(generation: Generation) -> Json:
-    """GenerationMetricsResponse, in which an unknown figure is null."""
+    """Builds a GenerationMetricsResponse, in which an unknown figure is null."""
     return {
         "generation_id": generation.public_id,
         "created_at": to_text(generation.created_at),

@@ -1,4 +1,4 @@
-"""Requests that were refused or failed: a row for each, and exact counts by day. A flood leaves few rows."""
+"""Keeps requests that were refused or failed: a row for each, and exact counts by day. A flood leaves few rows."""
 
 import sys
 from collections import Counter
@@ -25,29 +25,29 @@ from gateway.observing.request_events import (
 from gateway.observing.write_behind import WriteBehind
 from gateway.redaction import without_secrets
 
-INFERENCE = tuple(OPERATIONS)  # what is served has a record
-NOBODY = UUID(int=0)  # in place of null, which a unique constraint would let in many times
+INFERENCE = tuple(OPERATIONS)  # the endpoints whose served requests have a record
+NOBODY = UUID(int=0)  # instead of null, since a unique constraint allows any number of nulls
 MOST_IN_A_BEAT = 10  # rows of one account and code
 MOST_WAITING = 2000  # rows of a worker whose database is away
 LONGEST_ASKED, LONGEST_MESSAGE = 300, 600  # characters
-BEYOND = 200  # characters that are looked at behind those: half a secret would not look like one
+BEYOND = 200  # characters read after those, since a secret that is cut in half is not recognised
 ROWS_IN_A_STATEMENT = 100
 DROPPED_AT_ONCE = 5000
 DROP_EVERY_SECONDS = 600.0
 
 
 class RequestFailure(models.Model):
-    """A request that got an error, or whose stream broke. Nothing of its content; it is in no record and no bill."""
+    """Describes a request that got an error or whose stream broke, without its content. It does not affect any bill."""
 
-    # `id` is the request's, and the generation's where one was settled (`has_record`). `asked` is the model as the
-    # client wrote it, `message` the error's: both cut short, without secrets and control characters. `provider`,
-    # `model` and `region` are of the route that was tried last, else of what was asked for as far as the catalogue has
-    # it; `provider` is `auto` where none was chosen. `repeated` counts the requests of this account and code that
-    # failed next and have no row.
+    # `id` is the request's id, and also the generation's if one was settled (`has_record`). `asked` is the model as the
+    # client wrote it, `message` the error's text: both cut short, without secrets and control characters. `provider`,
+    # `model` and `region` are those of the route that was tried last, or else the requested ones if the catalogue has
+    # them; `provider` is `auto` if none was chosen. `repeated` counts the following failures of this account and code
+    # that have no row of their own.
 
     id = models.UUIDField(primary_key=True, editable=False)
     created_at = models.DateTimeField()  # when the request was complete
-    # No constraint in the database: what is merely noted must not fail, nor wait, because its account is changed.
+    # No foreign-key constraint: writing a failure must not fail or wait because its account is being changed.
     account = models.ForeignKey(
         "accounts.Account", on_delete=models.CASCADE, null=True, related_name="+", db_index=False, db_constraint=False
     )
@@ -64,7 +64,7 @@ class RequestFailure(models.Model):
     outcome = models.CharField(max_length=12, choices=[(each.value, each.value.replace("_", " ")) for each in Outcome])
     code = models.CharField(max_length=100, blank=True)
     message = models.CharField(max_length=LONGEST_MESSAGE, blank=True)
-    upstream_status = models.IntegerField(null=True)  # of the last attempt; null: none, or no answer
+    upstream_status = models.IntegerField(null=True)  # of the last attempt; null: no attempt or no answer
     duration_ms = models.BigIntegerField()
     has_record = models.BooleanField()
     repeated = models.BigIntegerField(default=0)
@@ -94,10 +94,10 @@ class RequestFailure(models.Model):
 
 
 class FailureDay(models.Model):
-    """The number of requests of a UTC day that failed in one way. The unknown is NOBODY or empty."""
+    """Counts the requests of one UTC day that failed in one way. An unknown value is NOBODY or empty."""
 
-    # Columns are as in DailyUsage, whose requests are those that were served: broken streams, and clients that left
-    # behind their first output, are in both.
+    # Columns are as in DailyUsage, which counts served requests. Broken streams, and requests whose clients left after
+    # the first output, are in both.
 
     day = models.DateField()
     account_id = models.UUIDField(default=NOBODY)
@@ -113,7 +113,7 @@ class FailureDay(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            # Begins with what an account's statistics ask for, and so is their index too.
+            # The first columns are those that an account's statistics filter by, so this is their index too.
             models.UniqueConstraint(
                 fields=[
                     *("account_id", "day", "key_id", "alias_id", "endpoint"),
@@ -128,8 +128,8 @@ class FailureDay(models.Model):
         return f"{self.day} {self.outcome} {self.status}: {self.requests}"
 
 
-class Counted(NamedTuple):
-    """The columns of FailureDay but the last."""
+class FailureGroup(NamedTuple):
+    """Holds the columns of FailureDay that failures are grouped by: all but `requests`."""
 
     account_id: UUID
     day: date
@@ -144,60 +144,60 @@ class Counted(NamedTuple):
 
 
 class Named(NamedTuple):
-    """An alias by its account and name."""
+    """Identifies an alias by its account and name."""
 
     account_id: UUID
     name: str
 
 
-# Finds the ids of those that exist. The app of aliases, which this one does not know, sets it.
+# Finds the ids of the aliases that exist. The app `aliases` sets it, since billing must not import that app.
 ids_of_aliases: Callable[[Collection[Named]], Mapping[Named, UUID]] | None = None
 
 _TABLE = FailureDay._meta.db_table
 _ADD = f"""
-    INSERT INTO {_TABLE} ({", ".join((*Counted._fields, "requests"))}) VALUES %s
-    ON CONFLICT ({", ".join(Counted._fields)}) DO UPDATE SET requests = {_TABLE}.requests + excluded.requests
+    INSERT INTO {_TABLE} ({", ".join((*FailureGroup._fields, "requests"))}) VALUES %s
+    ON CONFLICT ({", ".join(FailureGroup._fields)}) DO UPDATE SET requests = {_TABLE}.requests + excluded.requests
 """  # noqa: S608  # the table of our own model
-_ROW = f"({', '.join(['%s'] * (len(Counted._fields) + 1))})"
+_ROW = f"({', '.join(['%s'] * (len(FailureGroup._fields) + 1))})"
 _COLUMNS = {field.attname: field for field in FailureDay._meta.concrete_fields}
 
 
-class CountedBy(NamedTuple):
-    """What requests are counted by, and the alias that they asked for if it was not looked up."""
+class CountKey(NamedTuple):
+    """Holds a group of failures, and the alias that they asked for if it was not looked up."""
 
-    columns: Counted
+    columns: FailureGroup
     alias: Named | None
 
 
 @dataclass(slots=True)
 class NotedFailure:
-    """A failed request that gets a row, and the number behind it that do not."""
+    """Holds a failed request that gets a row, and counts the failures after it that do not (`repeated`)."""
 
     event: RequestEvent
-    by: CountedBy
+    by: CountKey
     ended: datetime
     repeated: int = 0
 
 
-Group = tuple[UUID | None, str | None]  # account and code
+FloodGroup = tuple[UUID | None, str | None]  # account id and error code
 
 
 class FailureLog:
-    """The failures that one worker has noted."""
+    """Buffers one worker's failures until its beat writes them."""
 
     def __init__(self) -> None:
-        # By the request's id those that get a row, and by what they are counted by the number of the others.
-        self._noted: WriteBehind[UUID | CountedBy, Any] = WriteBehind(
+        # Failures that get a row by their request's id, and the number of the others by their CountKey.
+        self._noted: WriteBehind[UUID | CountKey, Any] = WriteBehind(
             _write, join=add, most=sys.maxsize, at_once=sys.maxsize
         )
-        self._in_beat: dict[Group, list[NotedFailure]] = {}
-        self._flooded: set[Group] = set()  # whose rows were too many in the last beat
+        self._in_beat: dict[FloodGroup, list[NotedFailure]] = {}
+        self._flooded: set[FloodGroup] = set()  # groups that had too many rows in the last beat
 
     def note(self, event: RequestEvent) -> None:
-        """Takes a failure in: MOST_IN_A_BEAT rows of an account and code, one a beat in a flood."""
+        """Buffers a failure. All are counted; MOST_IN_A_BEAT of an account and code get a row, one in a flood."""
         ended = datetime.fromtimestamp(event.began_at + event.duration, UTC)
         provider, model, region = _located(event)
-        counted = Counted(
+        counted = FailureGroup(
             event.account_id or NOBODY,
             ended.date(),
             event.key_id or NOBODY,
@@ -209,8 +209,8 @@ class FailureLog:
             event.status,
             event.outcome.value,
         )
-        has_room = len(self._noted) < MOST_WAITING  # each alias that is asked for in a flood takes some
-        by = CountedBy(counted, _alias_asked(event) if has_room else None)
+        has_room = len(self._noted) < MOST_WAITING  # without room, aliases are not told apart: each would take an entry
+        by = CountKey(counted, _alias_asked(event) if has_room else None)
         group = event.account_id, event.code
         rows = self._in_beat.setdefault(group, [])
         if len(rows) < (1 if group in self._flooded else MOST_IN_A_BEAT) and has_room:
@@ -228,7 +228,7 @@ class FailureLog:
 
 
 def drop_before(moment: datetime, *, most: int | None = None) -> int:
-    """Removes older rows, DROPPED_AT_ONCE in a transaction, up to `most`. Returns how many."""
+    """Removes rows older than a moment, DROPPED_AT_ONCE in a transaction, until `most`. Returns how many."""
     dropped = 0
     while most is None or dropped < most:
         old = RequestFailure.objects.filter(created_at__lt=moment).order_by("created_at")
@@ -240,17 +240,17 @@ def drop_before(moment: datetime, *, most: int | None = None) -> int:
 
 
 def kept_since(now: datetime) -> datetime:
-    """Failures before this moment are not kept (GATEWAY_FAILURE_DAYS)."""
+    """Returns the moment before which failures are not kept (GATEWAY_FAILURE_DAYS)."""
     return now - timedelta(days=settings.GATEWAY_FAILURE_DAYS)
 
 
 def drop_some() -> bool:
-    """Drops some for the worker's share of `maintain`. True where there is more."""
+    """Removes some old failures, as a worker's share of `maintain`. Tells whether there are more."""
     return drop_before(kept_since(timezone.now()), most=DROPPED_AT_ONCE) == DROPPED_AT_ONCE
 
 
 def _located(event: RequestEvent) -> tuple[str, str, str]:
-    """The provider, model and region of the route, or of the model asked for."""
+    """Returns the provider, model and region of the route, or of the requested model; unknown ones are empty."""
     if event.route:
         provider, _, rest = event.route.partition("/")
         model, _, region = rest.rpartition("/")
@@ -280,8 +280,7 @@ def _alias_asked(event: RequestEvent) -> Named | None:
     return Named(event.account_id, asked.name) if isinstance(asked, AliasId) else None
 
 
-def _row(noted: NotedFailure, counted: Counted) -> RequestFailure:
-    """The unsaved row."""
+def _row(noted: NotedFailure, counted: FailureGroup) -> RequestFailure:
     event = noted.event
     attempt = event.attempts[-1] if event.attempts else None
     return RequestFailure(
@@ -306,18 +305,18 @@ def _row(noted: NotedFailure, counted: Counted) -> RequestFailure:
     )
 
 
-def _write(batch: dict[UUID | CountedBy, Any]) -> None:
-    """Rows and counts, both or none."""
+def _write(batch: dict[UUID | CountKey, Any]) -> None:
+    """Writes rows and counts in one transaction."""
     noted = [each for each in batch.values() if isinstance(each, NotedFailure)]
-    waiting = {by: number for by, number in batch.items() if isinstance(by, CountedBy)}
+    waiting = {by: number for by, number in batch.items() if isinstance(by, CountKey)}
     named = {by.alias for by in (*waiting, *(each.by for each in noted)) if by.alias is not None}
     ids = ids_of_aliases(named) if named and ids_of_aliases is not None else {}
 
-    def counted(by: CountedBy) -> Counted:
+    def counted(by: CountKey) -> FailureGroup:
         found = None if by.alias is None else ids.get(by.alias)
         return by.columns if found is None else by.columns._replace(alias_id=found)
 
-    requests: Counter[Counted] = Counter(counted(each.by) for each in noted)
+    requests: Counter[FailureGroup] = Counter(counted(each.by) for each in noted)
     for by, number in waiting.items():
         requests[counted(by)] += number
     counts = sorted(requests.items())  # so that workers that write the same rows cannot deadlock
@@ -328,13 +327,12 @@ def _write(batch: dict[UUID | CountedBy, Any]) -> None:
             for start in range(0, len(counts), ROWS_IN_A_STATEMENT):
                 _add(counts[start : start + ROWS_IN_A_STATEMENT])
     except IntegrityError:
-        # Committed by a try whose answer was lost, then: no other request has these ids.
+        # If the rows exist, an earlier try had committed them and its reply was lost: no other request has these ids.
         if not RequestFailure.objects.filter(pk__in=[row.pk for row in rows[:1]]).exists():
             raise
 
 
-def _add(counts: list[tuple[Counted, int]]) -> None:
-    """One upsert."""
+def _add(counts: list[tuple[FailureGroup, int]]) -> None:
     parameters: list[Any] = []
     for counted, requests in counts:
         values = {**counted._asdict(), "requests": requests}
@@ -344,7 +342,7 @@ def _add(counts: list[tuple[Counted, int]]) -> None:
 
 
 def _clean(text: str, longest: int) -> str:
-    """Without secrets and control characters, cut short."""
+    """Removes secrets and control characters from a text, and cuts it short."""
     words = text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
     clean = without_secrets(words)
     return clean if len(clean) <= longest else clean[: longest - 1] + "…"

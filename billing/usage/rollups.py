@@ -1,6 +1,6 @@
-"""Rolling records up into days, account by account, behind a watermark that no late commit can get below.
+"""Rolls records up into days, account by account, up to a watermark below which no record can be committed any more.
 
-Why none can: docs/growth.md#daily-rollups. What is not rolled up is read from the records: slower, never wrong.
+docs/growth.md#daily-rollups says why none can. What is not rolled up yet is read from the records, which is slower.
 """
 
 import logging
@@ -26,17 +26,17 @@ logger = logging.getLogger(__name__)
 
 TRAIL = timedelta(minutes=1)
 EVERY_SECONDS = 30.0
-BATCH_RECORDS = 5000  # some 20 ms of the database's time; SQLite's write lock is held that long
+BATCH_RECORDS = 5000  # take some 20 ms in the database, for which SQLite's write lock is held
 RECORDS_PER_BEAT = 20_000
 RECORDS_PER_MAINTENANCE = 1_000_000
 ACCOUNTS_PER_ROUND = 100
-OWN_ACCOUNTS_PER_ROUND = 1000  # of a worker's, looked at by their keys: 10 ms of the database's time
+OWN_ACCOUNTS_PER_ROUND = 1000  # accounts of one worker, found by primary key: 10 ms in the database
 ALL_EVERY_SECONDS = 3600.0
-FAILURES_PER_ROUND = 3  # a lock concerns one account, a fault of the database all of them
-LOCK_WAIT_MS = 250  # settlements of a busy account queue for some milliseconds
+FAILURES_PER_ROUND = 3  # give up after as many: a lock concerns one account, but a fault of the database all of them
+LOCK_WAIT_MS = 250  # settlements of a busy account wait for some milliseconds only
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
-# What both the records and the rows are grouped by, and what is added up: column, and the sum over records.
+# The columns that records and rows are grouped by, and those that are added up, each with its sum over records.
 GROUP = ("day", "key_id", "alias_id", "provider", "model", "region", "endpoint", "energy_source")
 SUMS: dict[str, Any] = {
     "requests": Count("id"),
@@ -76,7 +76,7 @@ KNOWN_BY = {
     "embodied_gco2e": "embodied_known",
 }
 TIMES = ("duration_known", "duration_ms", "first_token_known", "first_token_ms")
-# What days lack that were added up before it was.
+# Sums that days lack if they were rolled up before these columns existed.
 ADDED_LATER = (
     *TIMES,
     *("measured", "bounds_known", "energy_wh_low", "energy_wh_bounded", "energy_wh_high"),
@@ -87,7 +87,7 @@ SUM_PREFIX = "sum_"  # an annotation may not have the name of a column
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """A moment up to which an account's records are committed, and its entries up to `entries`."""
+    """Marks a moment at which all of an account's earlier records were committed, as were `entries` ledger entries."""
 
     account_id: UUID
     moment: datetime
@@ -95,14 +95,14 @@ class Barrier:
 
 
 class WorkersShare:
-    """A worker's part: the accounts that it has settled, and each hour those that others have left behind."""
+    """Rolls up the accounts that this worker has settled for, and once an hour those that others have not rolled up."""
 
     def __init__(self, settled: dict[UUID, None]) -> None:
         self._settled = settled
         self._all_at = -ALL_EVERY_SECONDS
 
     def advance(self) -> bool:
-        """Rolls up as much as a worker does at a time; True where there is more."""
+        """Rolls up about RECORDS_PER_BEAT records. Tells whether there are more."""
         now = time.monotonic()
         if now - self._all_at < ALL_EVERY_SECONDS:
             return advance(RECORDS_PER_BEAT, among=self._behind()) >= RECORDS_PER_BEAT
@@ -112,7 +112,7 @@ class WorkersShare:
         return is_more
 
     def _behind(self) -> list[UUID]:
-        """Its accounts that are still behind; the others are forgotten."""
+        """Returns this worker's accounts that are not rolled up completely, and forgets the others."""
         behind = looked_at = list(self._settled)[:OWN_ACCOUNTS_PER_ROUND]
         if not looked_at:
             return []
@@ -128,9 +128,9 @@ class WorkersShare:
 def advance(
     limit: int, *, trail: timedelta = TRAIL, rest: timedelta | None = None, among: Collection[UUID] | None = None
 ) -> int:
-    """Rolls up about `limit` records, longest tails first, and returns how many. Any number of workers may at once.
+    """Rolls up about `limit` records, longest tails first, and returns how many. It is safe in several workers at once.
 
-    Accounts whose watermark somebody moved less than `rest` ago are left alone, and all that are not `among` these.
+    It leaves out accounts whose watermark was moved less than `rest` ago and, if `among` is given, all other accounts.
     """
     if among is not None and not among:
         return 0
@@ -143,7 +143,7 @@ def advance(
         except OperationalError as error:  # a locked SQLite file, a statement that took too long
             logger.warning("the usage of account %s is not rolled up now: %s", account_id, error)
             failures += 1
-        except (DatabaseError, LossyValueError, OverflowError):  # sums that a column cannot hold: this account's alone
+        except (DatabaseError, LossyValueError, OverflowError):  # a sum of this account is too large for its column
             logger.exception("the usage of account %s cannot be rolled up", account_id)
         if rolled >= limit or failures >= FAILURES_PER_ROUND:
             break
@@ -151,8 +151,8 @@ def advance(
 
 
 def forget(account_id: UUID) -> None:
-    """Drops an account's rows and its watermark, so that all is rolled up anew: for records changed by hand."""
-    _ensure_watermark(account_id)  # something to lock
+    """Drops an account's rows and watermark, so that all is rolled up anew after records were changed by hand."""
+    _ensure_watermark(account_id)  # so that there is a row to lock
     with transaction.atomic():
         UsageWatermark.objects.select_for_update().filter(account_id=account_id).first()
         DailyUsage.objects.filter(account_id=account_id).delete()
@@ -160,8 +160,8 @@ def forget(account_id: UUID) -> None:
 
 
 def accounts_behind(least: timedelta, among: Collection[UUID] | None = None) -> QuerySet[Wallet, UUID]:
-    """Accounts with ledger entries that are not known to be rolled up, most of them first."""
-    # A record without a cost has no entry: it waits in the tail for one that has.
+    """Selects accounts with ledger entries that are not known to be rolled up, those with the most entries first."""
+    # A record without a cost has no entry: it is rolled up with the next record that has one.
     wallets = Wallet.objects.annotate(
         behind=F("seq") - Coalesce("account__usage_watermark__entries", Value(0, BigIntegerField())),
         rolled_until=F("account__usage_watermark__rolled_until"),
@@ -172,7 +172,7 @@ def accounts_behind(least: timedelta, among: Collection[UUID] | None = None) -> 
 
 
 def _advance_account(account_id: UUID, trail: timedelta, limit: int) -> Iterator[int]:
-    """Rolls up to `limit` records, a transaction for each batch, and yields the number in each."""
+    """Rolls up at most `limit` records of an account, a transaction for each batch, and yields the number in each."""
     barrier = _barrier(account_id)
     if barrier is None:
         return
@@ -187,8 +187,8 @@ def _advance_account(account_id: UUID, trail: timedelta, limit: int) -> Iterator
 
 
 def _barrier(account_id: UUID) -> Barrier | None:
-    """Waits until no settlement holds the wallet. None where that takes long."""
-    # Now() is when the statement starts, before it waits, by the clock that `created_at` is of.
+    """Waits until no settlement holds the wallet's lock. Returns None if that takes longer than LOCK_WAIT_MS."""
+    # Now() is the time at which the statement starts, before it waits, by the same clock as `created_at`.
     try:
         with transaction.atomic():
             if connection.vendor == "postgresql":
@@ -209,7 +209,10 @@ def _ensure_watermark(account_id: UUID) -> None:
 
 
 def _roll_batch(barrier: Barrier, trail: timedelta, wanted: int) -> int:
-    """Moves the watermark behind the next records, and returns their number: less than `wanted` if no more are free."""
+    """Rolls up the next records, moves the watermark past them, and returns their number.
+
+    It is less than `wanted` if there are no more records, and 0 if another process is rolling the account up.
+    """
     safe = barrier.moment - trail
     with transaction.atomic():
         mark = UsageWatermark.objects.select_for_update(skip_locked=True).filter(pk=barrier.account_id).first()
@@ -217,10 +220,10 @@ def _roll_batch(barrier: Barrier, trail: timedelta, wanted: int) -> int:
             return 0
         tail = Generation.objects.filter(account_id=barrier.account_id, created_at__gt=mark.rolled_until)
         times = tail.filter(created_at__lte=safe).order_by("created_at", "id").values_list("created_at", flat=True)
-        until = next(iter(times[wanted - 1 : wanted]), safe)  # records of one moment are never parted
+        until = next(iter(times[wanted - 1 : wanted]), safe)  # records of the same moment stay in one batch
         found = list(sums_by(tail.filter(created_at__lte=until), *GROUP))
         _add(barrier.account_id, found)
-        # Ordered, so that it is read from its end of the index: `exists()` may go through the whole table.
+        # Ordered, so that it is read from one end of the index: `exists()` may scan the whole table.
         later = tail.filter(created_at__gt=safe).order_by("created_at", "id").values_list("created_at")[:1]
         is_all = until == safe and not later
         priced = sum(row[SUM_PREFIX + "priced"] for row in found)
@@ -231,7 +234,7 @@ def _roll_batch(barrier: Barrier, trail: timedelta, wanted: int) -> int:
 
 
 def sums_by(records: QuerySet[Generation], *group: str) -> QuerySet[Generation, dict[str, Any]]:
-    """Records added up in the database: the columns of the group, and every sum by `SUM_PREFIX` and its name."""
+    """Adds records up in the database: a row has the columns of the group, and each sum as SUM_PREFIX + its name."""
     if "day" in group:
         records = records.annotate(day=TruncDate("created_at", tzinfo=UTC))
     if "hour" in group:
@@ -242,7 +245,7 @@ def sums_by(records: QuerySet[Generation], *group: str) -> QuerySet[Generation, 
 
 
 def _add(account_id: UUID, found: list[dict[str, Any]]) -> None:
-    """Adds sums to the account's rows, in Python, where nothing overflows."""
+    """Adds sums to the account's rows, in Python, because additions there cannot overflow."""
     days = {row["day"] for row in found}
     stored = DailyUsage.objects.filter(account_id=account_id, day__in=days) if days else ()
     rows = {tuple(getattr(row, name) for name in GROUP): row for row in stored}
@@ -263,7 +266,7 @@ _ZEROS: dict[str, Any] = {name: Decimal(0) if name in KNOWN_BY and name not in T
 
 
 def _plus(total: Any, figure: Any) -> Any:
-    """Exactly. A sum over no figure is None; PostgreSQL's sum of whole numbers is a Decimal."""
+    """Adds exactly. A sum over no figures is None; PostgreSQL returns sums of whole numbers as Decimal."""
     if isinstance(total, Decimal):
         return total if figure is None else EXACT.add(total, figure)
     return total + int(figure or 0)

@@ -1,4 +1,4 @@
-"""What each account spent in some days, equal to the sum of its records to the last digit."""
+"""Adds up what each account spent in some days, exactly as its records do."""
 
 from datetime import timedelta
 from uuid import UUID

@@ -1,7 +1,8 @@
-"""An account's statement: a line for each record of a period, oldest first, and a last line that sums them up.
+"""Writes an account's statement: a line for each record of a period, oldest first, and a last line that sums them up.
 
-docs/statements.md says what the fields mean. Rows are read in blocks by an index, and the connection goes back between
-them, for readers who take hours. What is booked after the first block is left to the next statement.
+docs/statements.md explains the fields. Rows are read in blocks by an index, and the connection goes back to the pool
+between blocks, because a client may take hours to read. Records booked after the first block are left to the next
+statement.
 """
 
 import csv
@@ -31,10 +32,10 @@ from gateway.server.turns import take_turns
 from ..models import Generation, LedgerEntry, Wallet
 from .keyset import newer_than
 
-BLOCK_ROWS = 200  # read at once: some milliseconds of a worker's time, which no turn divides
+BLOCK_ROWS = 200  # read at once, which takes a worker some milliseconds in which no other greenlet runs
 BLOCK_CHARACTERS = 64 * 1024
-# What makes a spreadsheet take a text for a formula, the full-width forms of East Asian input included: at its
-# beginning, and after what separates cells in other countries' settings. The spreadsheet drops quotes around it.
+# The characters that make a spreadsheet read a text as a formula, with the full-width forms of East Asian input: at the
+# beginning, and after the characters that separate cells in some locales. The spreadsheet drops quotes around the text.
 FORMULA_STARTS = r"=+\-@\t\r\n\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}"
 FORMULA_STARTS += r"\N{FULLWIDTH COMMERCIAL AT}"
 BEFORE_FORMULA = re.compile(rf'(?:^|(?<=[;|\t\r\n]))(?=[" ]*[{FORMULA_STARTS}])')
@@ -51,28 +52,28 @@ COLUMNS = (
     *("energy_wh_low", "energy_wh_high", "energy_source", "energy_method", "embodied_gco2e"),
     *("cached_tokens", "wh_per_output_token", "wh_per_prompt_token", "wh_per_cached_token", "grid_gco2_per_kwh"),
     *("grid_kind", "grid_source", "grid_as_of"),
-    # the last line's own
+    # of the last line only
     *("since", "until", "requests", "requests_unpriced", "requests_without_energy", "requests_without_carbon"),
     *("opening_balance", "credits", "closing_balance", "reconciled"),
-    # of a record again: new columns go last, since some programs count columns
+    # of a record again: new columns go to the end, since some programs read columns by their number
     "key_id",
 )
 
 
 class InvalidPeriod(ValueError):
-    """A bound that is neither a day nor an RFC 3339 date-time, or an end before the beginning."""
+    """A bound is neither a day nor an RFC 3339 date-time, or the period ends before it begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """The first and the last moment that count, in UTC. People give days, which are UTC's, or moments."""
+    """Holds the first and the last moment of a period, both included, in UTC."""
 
     since: datetime
     until: datetime
 
     @classmethod
     def between(cls, since: str, until: str) -> Self:
-        """From the first moment of `since` to the last of `until`. Raises InvalidPeriod."""
+        """Reads two bounds, UTC days or RFC 3339 date-times; a last day counts to its end. Raises InvalidPeriod."""
         period = cls(_bound("since", since, time.min), _bound("until", until, time.max))
         if period.until < period.since:
             raise InvalidPeriod(f"The period ends ({until}) before it begins ({since}).")
@@ -81,7 +82,7 @@ class Period:
 
 @dataclass(slots=True)
 class Sum:
-    """A sum over the requests that know the figure, beside the number of those that do not."""
+    """Sums up a figure over the requests that have it, and counts those that have it and those that lack it."""
 
     total: Decimal = Decimal(0)
     known: int = 0
@@ -96,13 +97,13 @@ class Sum:
 
     @property
     def shown(self) -> Decimal | None:
-        """None where every request is silent on it: unknown is not zero."""
+        """Returns the sum, or None if there are requests but none has the figure: unknown is not zero."""
         return None if self.unknown and not self.known else self.total
 
 
 @dataclass(slots=True)
-class Booked:
-    """The ledger's side of the period: what it begins and ends with, from its entries' running balance."""
+class PeriodEntries:
+    """Holds the period's first and last ledger entry, which give its opening and closing balance, and its credits."""
 
     first: LedgerEntry | None = None
     last: LedgerEntry | None = None
@@ -119,7 +120,7 @@ class Booked:
 
 @dataclass(slots=True)
 class Totals:
-    """What `lines` has summed up; complete, `reconciled` included, once its last line was taken."""
+    """Holds what `lines` sums up on the way. It is complete once the last line has been read."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -143,20 +144,20 @@ class Totals:
 
     @property
     def charged(self) -> Decimal:
-        """The costs as a movement of the balance."""
+        """Returns the costs as a change of the balance, which is negative."""
         return -self.cost.total
 
     @property
     def reconciled(self) -> bool:
-        """Whether the records' costs are, to the last digit, what the ledger's balance moved by beside its credits."""
+        """Tells whether opening balance plus credits less the records' costs is exactly the closing balance."""
         return self.opening_balance + self.credits - self.cost.total == self.closing_balance
 
 
 def lines(account: Account, period: Period, totals: Totals) -> Iterator[Line]:
-    """Every record of the period, then the line of `totals`, which is filled on the way."""
-    # Entries up to this one are committed, and their records with them: the statement is of this moment.
+    """Yields a line for each record of the period, and last a line with `totals`, which it fills on the way."""
+    # Entries up to this number are committed, with their records. Later ones do not belong in this statement.
     newest_seq = Wallet.objects.get(pk=account.pk).seq
-    booked = Booked()
+    booked = PeriodEntries()
     for record in _records(account.pk, period):
         entry: LedgerEntry | None = getattr(record, "ledger_entry", None)
         if entry is not None and entry.seq > newest_seq:
@@ -177,7 +178,7 @@ def lines(account: Account, period: Period, totals: Totals) -> Iterator[Line]:
 
 
 def _records(account_id: UUID, period: Period) -> Iterator[Generation]:
-    """In the order of the index `generation_by_account`, each with its key and its ledger entry."""
+    """Yields records in the order of the index `generation_by_account`, each with its key and its ledger entry."""
     records = Generation.objects.filter(account_id=account_id, created_at__lte=period.until)
     records = records.order_by("created_at", "id").select_related("key", "ledger_entry", "terms")
     rest = records.filter(created_at__gte=period.since)
@@ -191,7 +192,7 @@ def _records(account_id: UUID, period: Period) -> Iterator[Generation]:
 
 
 def _read(block: QuerySet[Generation]) -> Iterator[Generation]:
-    """Reads the rows of a block at once, and makes records of them one by one: between two a turn may end."""
+    """Reads the rows of a block at once, but makes records of them one by one, so that others may run in between."""
     made: Iterator[Generation] = iter(ModelIterable(block))
     first = next(made, None)
     release("default")
@@ -200,10 +201,10 @@ def _read(block: QuerySet[Generation]) -> Iterator[Generation]:
         yield from made
 
 
-def _add_credits(booked: Booked, account_id: UUID, period: Period, newest_seq: int) -> LedgerEntry | None:
-    """Adds the period's grants and corrections; returns the last one before it."""
+def _add_credits(booked: PeriodEntries, account_id: UUID, period: Period, newest_seq: int) -> LedgerEntry | None:
+    """Adds the period's grants and corrections to `booked`, and returns the last one before the period."""
     before = None
-    # `> ''` rather than `IS NOT NULL`: both databases then read the few entries with a reference by their own index.
+    # `> ''` rather than `IS NOT NULL`: both databases then use the index of the few entries with a reference.
     credits_ = LedgerEntry.objects.filter(account_id=account_id, reference__gt="", created_at__lte=period.until)
     for entry in credits_.order_by("reference").iterator(BLOCK_ROWS):
         if entry.seq > newest_seq:
@@ -216,7 +217,7 @@ def _add_credits(booked: Booked, account_id: UUID, period: Period, newest_seq: i
 
 
 def _balance_before(account_id: UUID, period: Period, credit: LedgerEntry | None) -> Decimal:
-    """The balance that a period without entries begins and ends with; `credit` is the last one before it."""
+    """Returns the balance at which a period without entries begins and ends; `credit` is the last credit before it."""
     billed = Generation.objects.filter(account_id=account_id, created_at__lt=period.since, cost__isnull=False)
     last = billed.order_by("-created_at", "-id").select_related("ledger_entry").first()
     usage: LedgerEntry | None = getattr(last, "ledger_entry", None)
@@ -294,7 +295,7 @@ def _total_line(account: Account, period: Period, totals: Totals) -> Line:
 
 
 def csv_blocks(lines: Iterable[Line], columns: Sequence[str] = COLUMNS) -> Iterator[str]:
-    """A header and a row for each line (RFC 4180); what is unknown is an empty cell."""
+    """Writes a CSV header and a row for each line (RFC 4180); what is unknown is an empty cell."""
     block = io.StringIO()
     writer = csv.writer(block)
     writer.writerow(columns)
@@ -309,7 +310,7 @@ def csv_blocks(lines: Iterable[Line], columns: Sequence[str] = COLUMNS) -> Itera
 
 
 def jsonl_blocks(lines: Iterable[Line]) -> Iterator[str]:
-    """An object for each line; what is unknown or does not apply is absent."""
+    """Writes a JSON object for each line; what is unknown or does not apply is absent."""
     block, size = [], 0
     for line in lines:
         take_turns()
@@ -328,7 +329,7 @@ def jsonl_blocks(lines: Iterable[Line]) -> Iterator[str]:
 
 
 def _cell(value: Value) -> str:
-    """Text that a spreadsheet would run gets an apostrophe in front; numbers are ours and stay as they are, -1 too."""
+    """Writes a CSV cell. Text that a spreadsheet would run gets an apostrophe in front; numbers such as -1 do not."""
     match value:
         case None:
             return ""
@@ -343,7 +344,7 @@ def _cell(value: Value) -> str:
 
 
 class Format(NamedTuple):
-    """How a statement is written, and what HTTP calls that."""
+    """Describes a format of statements: the function that writes it, and its HTTP content type."""
 
     blocks: Callable[[Iterable[Line]], Iterator[str]]
     content_type: str
@@ -368,7 +369,7 @@ def _bound(name: str, text: str, at: time) -> datetime:
 
 
 def write(path: Path, account: Account, period: Period, format_: str) -> Totals:
-    """Writes an account's statement. The file is there under its name once it is whole."""
+    """Writes an account's statement to a file, which gets its name only once it is complete. Raises OSError."""
     totals, part = Totals(), path.with_name(f".{path.name}.part")
     try:
         with part.open("w", encoding="utf-8", newline="") as file:

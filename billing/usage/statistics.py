@@ -1,6 +1,7 @@
-"""Usage by UTC days: of an account or a part of it, in total or by groups; equal to the records to the last digit.
+"""Adds up the usage of an account or a part of it by UTC days, in total or by groups, exactly as its records do.
 
-Rolled-up days and the records behind the account's watermark are read by one statement, and so at one moment.
+Rolled-up days and the records after the account's watermark (the tail) are read by one statement, so both are as of the
+same moment.
 """
 
 import functools
@@ -26,11 +27,11 @@ from .request_failures import INFERENCE, FailureDay
 from .rollups import BEGINNING, KNOWN_BY, SUM_PREFIX, SUMS, TIMES, sums_by
 
 ONE_DAY = timedelta(days=1)
-ROWS_AT_ONCE = 200  # made from what the database sends, before others have a turn
+ROWS_AT_ONCE = 200  # fetched from the database at once
 
 
 class By(StrEnum):
-    """What usage can be grouped by."""
+    """Lists the columns that usage can be grouped by."""
 
     DAY = "day"
     KEY = "key_id"
@@ -43,7 +44,7 @@ class By(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """An account, and which part of its usage; `alias_id=NO_ALIAS` is the usage without an alias."""
+    """Selects the usage of an account or a part of it; `alias_id=NO_ALIAS` selects the usage without an alias."""
 
     account_id: UUID
     key_id: UUID | None = None
@@ -54,38 +55,38 @@ class Scope:
 
     @property
     def of_rows(self) -> dict[str, Any]:
-        """Conditions on rows of days."""
+        """Returns filter conditions for rolled-up rows."""
         chosen = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in chosen.items() if value is not None}
 
     @property
     def of_records(self) -> dict[str, Any]:
-        """Conditions on records."""
+        """Returns filter conditions for records."""
         conditions = self.of_rows
         return conditions | {"alias_id": None} if self.alias_id == NO_ALIAS else conditions
 
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """UTC days, the first and the last included."""
+    """Holds a range of UTC days, the first and the last included."""
 
     first: date
     last: date
 
     @classmethod
     def until(cls, now: datetime, count: int) -> Self:
-        """The last `count` days, today's included."""
+        """Returns the last `count` days, today included."""
         today = now.astimezone(UTC).date()
         return cls(today - timedelta(days=count - 1), today)
 
     @property
     def since(self) -> datetime:
-        """The first moment of the first day."""
+        """Returns the first moment of the first day."""
         return datetime.combine(self.first, time.min, UTC)
 
     @property
     def before(self) -> datetime:
-        """The first moment behind the last day; the last moment of all if that is the calendar's last day."""
+        """Returns the first moment after the last day, or the last possible moment if there is no day after it."""
         if self.last == date.max:
             return datetime.max.replace(tzinfo=UTC)
         return datetime.combine(self.last, time.min, UTC) + ONE_DAY
@@ -93,7 +94,7 @@ class Days:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Usage added up. A sum covers the requests that know its figure, and is None where none does.
+    """Holds usage added up. A sum covers the requests that have its figure, and is None if none has it.
 
     `cost` is in the account's currency.
     """
@@ -117,48 +118,48 @@ class Totals:
     measured: int = 0
     bounds_known: int = 0
     energy_wh_low: Decimal | None = None
-    energy_wh_bounded: Decimal | None = None  # the energy that the bounds are of
+    energy_wh_bounded: Decimal | None = None  # the energy of the requests that have bounds
     energy_wh_high: Decimal | None = None
     embodied_known: int = 0
     embodied_gco2e: Decimal | None = None
     errors: int = 0  # refused, failed or broken off
-    unserved: int = 0  # those of them that are no part of `requests`
+    unserved: int = 0  # the errors that are not counted in `requests`
 
     @property
     def tokens(self) -> int:
-        """Prompt and completion tokens."""
+        """Returns prompt and completion tokens together."""
         return self.prompt_tokens + self.completion_tokens
 
     @property
     def charged(self) -> Decimal:
-        """The cost as a movement of the balance."""
+        """Returns the cost as a change of the balance, which is negative."""
         return -(self.cost or Decimal(0))
 
     @property
     def asked(self) -> int:
-        """Requests, served or not."""
+        """Returns the number of requests, served or not."""
         return self.requests + self.unserved
 
     @property
     def mean_seconds(self) -> Decimal | None:
-        """From a request's beginning to its end, on average."""
+        """Returns the mean time from a request's beginning to its end."""
         return _mean_seconds(self.duration_ms, self.duration_known)
 
     @property
     def mean_first_token_seconds(self) -> Decimal | None:
-        """To the first token of a stream, on average."""
+        """Returns the mean time to the first token of a stream."""
         return _mean_seconds(self.first_token_ms, self.first_token_known)
 
     @property
     def error_percent(self) -> Decimal | None:
-        """The share of the requests asked that were refused, failed or broke off."""
+        """Returns the percentage of all requests that were refused, failed or broke off; None without a request."""
         return Decimal(100 * self.errors) / self.asked if self.asked else None
 
     def __add__(self, other: "Totals") -> "Totals":
         return Totals(*map(_plus, _figures(self), _figures(other)))
 
     def __sub__(self, part: "Totals") -> "Totals":
-        """What is left without a part of it."""
+        """Returns the usage without a part of it."""
         left = {field.name: _minus(getattr(self, field.name), getattr(part, field.name)) for field in fields(self)}
         return Totals(**left | {name: None for name, known in KNOWN_BY.items() if not left[known]})
 
@@ -168,7 +169,7 @@ _figures = attrgetter(*(field.name for field in fields(Totals)))
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The totals of one group. None: not grouped by, no alias, or a source of energy that is not known."""
+    """Holds the totals of one group. None: not grouped by this column, no alias, or the energy's source is unknown."""
 
     totals: Totals
     day: date | None = None
@@ -181,14 +182,15 @@ class Row:
 
 
 def totals(scope: Scope, days: Days) -> Totals:
-    """Everything in one sum. Two SELECTs, each by an index."""
+    """Returns everything in one sum, with two SELECTs, each by an index."""
     return sum((row.totals for row in breakdown(scope, days)), Totals())
 
 
 def breakdown(scope: Scope, days: Days, *by: By, parts: Sequence[Scope] = (), with_errors: bool = False) -> list[Row]:
-    """A row for each group that has a request, in the order of the groups. Two SELECTs, each by an index.
+    """Returns a row for each group that has a request, sorted by group, with two SELECTs, each by an index.
 
-    With `parts`, only usage of one of these. `with_errors`, by a third SELECT, adds groups with errors alone.
+    `parts` restricts it to usage in at least one of them. `with_errors` adds errors, and groups that have only errors,
+    with a third SELECT.
     """
     merged: dict[tuple[Any, ...], Totals] = {}
     failed = _failed(scope, days, by, parts) if with_errors else ()
@@ -199,7 +201,7 @@ def breakdown(scope: Scope, days: Days, *by: By, parts: Sequence[Scope] = (), wi
 
 
 def hourly(scope: Scope, days: Days, *by: By, parts: Sequence[Scope] = ()) -> list[tuple[datetime, Row]]:
-    """A row for each UTC hour and group that has a request. One SELECT that reads every record of these days."""
+    """Returns a row for each UTC hour and group that has a request. Its one SELECT reads every record of these days."""
     records = Generation.objects.filter(
         _any_of(part.of_records for part in parts),
         **scope.of_records,
@@ -216,7 +218,7 @@ def hourly(scope: Scope, days: Days, *by: By, parts: Sequence[Scope] = ()) -> li
 def _parts(
     scope: Scope, days: Days, by: tuple[By, ...], parts: Sequence[Scope]
 ) -> Iterator[tuple[tuple[Any, ...], Totals]]:
-    """Each group's sums, of the rows and of the tail."""
+    """Yields each group's sums, from rolled-up rows and from the tail."""
     for found in select(scope, days, by, parts).iterator(ROWS_AT_ONCE):
         take_turns()
         yield _group(found, by), _read(found)
@@ -225,7 +227,7 @@ def _parts(
 def _failed(
     scope: Scope, days: Days, by: tuple[By, ...], parts: Sequence[Scope]
 ) -> Iterator[tuple[tuple[Any, ...], Totals]]:
-    """Each group's errors."""
+    """Yields each group's errors."""
     some = _any_of(part.of_rows for part in parts)
     failures = FailureDay.objects.filter(some, **scope.of_rows, day__range=(days.first, days.last))
     for group, totals in failures_by(failures, "account_id", *by):
@@ -233,7 +235,7 @@ def _failed(
 
 
 def failures_by(failures: QuerySet[FailureDay], *columns: str) -> Iterator[tuple[tuple[Any, ...], Totals]]:
-    """The errors of each group of inference requests, clients that left before their answer began not counted."""
+    """Yields the errors of each group of inference requests, except clients that left before their answer began."""
     of_inference = failures.filter(endpoint__in=INFERENCE).exclude(outcome=Outcome.CLIENT_LEFT)
     unserved = Sum("requests", filter=~Q(outcome=Outcome.BROKEN), default=0)
     for *group, errors, left in (
@@ -244,15 +246,15 @@ def failures_by(failures: QuerySet[FailureDay], *columns: str) -> Iterator[tuple
 
 
 def _group(found: dict[str, Any], by: tuple[By, ...]) -> tuple[Any, ...]:
-    """What a row's group is called: None is no alias, and no source of energy."""
+    """Returns a row's group, with None instead of NO_ALIAS and of an empty source of energy."""
     return tuple(None if found[name] in (NO_ALIAS, "") else found[name] for name in by)
 
 
 def select(
     scope: Scope, days: Days, by: tuple[By, ...] = (), parts: Sequence[Scope] = ()
 ) -> QuerySet[Any, dict[str, Any]]:
-    """The rows of days and the sums of the tail, in one statement."""
-    # The statement reads the watermark again; this look only tells the planner how short the tail is.
+    """Selects rolled-up rows and the sums of the tail, in one statement."""
+    # The statement reads the watermark again; this read only shows the planner how short the tail is.
     watermark = UsageWatermark.objects.filter(account_id=scope.account_id)
     seen = watermark.values_list("rolled_until", flat=True).first() or BEGINNING
     rolled_until = Coalesce(Subquery(watermark.values("rolled_until")), Value(BEGINNING, DateTimeField()))
@@ -265,19 +267,19 @@ def select(
     )
     some = _any_of(part.of_rows for part in parts)
     rows = DailyUsage.objects.filter(some, **scope.of_rows, day__range=(days.first, days.last))
-    group = ("account_id", *by)  # the account is one: without `by`, it makes one group of all
+    group = ("account_id", *by)  # there is only one account: without `by`, it puts all into one group
     sums = {SUM_PREFIX + name: Sum(name) for name in SUMS}
     rolled_up: QuerySet[Any, dict[str, Any]] = rows.order_by().values(*group).annotate(**sums)
     return rolled_up.union(sums_by(tail, *group), all=True)
 
 
 def _any_of(parts: Iterable[dict[str, Any]]) -> Q:
-    """Nothing is demanded where there are no parts."""
+    """Combines conditions by OR. Without any, it matches everything."""
     return functools.reduce(Q.__or__, (Q(**conditions) for conditions in parts), Q())
 
 
 def _read(found: dict[str, Any]) -> Totals:
-    """Sums as they come from either database, whose whole numbers may be Decimals."""
+    """Converts a row of sums to Totals. PostgreSQL returns sums of whole numbers as Decimal."""
     figures = {name: found[SUM_PREFIX + name] for name in SUMS}
     for name, figure in figures.items():
         known = KNOWN_BY.get(name)

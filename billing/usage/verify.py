@@ -1,9 +1,9 @@
-"""Proving the ledger: balances from entries, entries from records, each record's tokens from its upstream's usage, its
+"""Verifies the ledger: balances from entries, entries from records, each record's tokens from its upstream's usage, its
 cost and footprint from its tokens and frozen terms, and the usage by day from the records.
 
-Safe beside live traffic: a wallet is read before its entries, and later ones are left to the next run; only
-watermarks are locked. Memory is constant: entries come by pages, with their records, converted only if shown. Small
-accounts share their statements, because Django takes longer to compile these than to read a few rows.
+It is safe during live traffic: a wallet is read before its entries, later entries are left to the next run, and only
+watermarks are locked. Memory is constant: entries are read in pages with their records, and figures are converted only
+if they are shown. Small accounts share statements, because Django takes longer to compile one than to read a few rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,14 +30,14 @@ from .rollups import ADDED_LATER, GROUP, SUM_PREFIX, SUMS, sums_by
 
 PAGE = 2000  # entries
 MOST_WALLETS = 500  # of a batch: their ids are parameters of its statements
-PART = 20_000  # entries, or one account that has more
+PART = 20_000  # entries of a part, which is larger only if its last account has more
 COMPARED = [name for name in SUMS if name not in ADDED_LATER]
-BY = [name for name in GROUP if name != "energy_source"]  # which older days lack
+BY = [name for name in GROUP if name != "energy_source"]  # older days lack the energy's source
 Row = TypeVar("Row")
 
 
 class Entry(NamedTuple):
-    """What is looked at of a ledger entry."""
+    """Holds what is verified of a ledger entry; amounts are whole numbers of 10^-10 units."""
 
     seq: int
     amount: int
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Verification:
-    """What was checked, and how much of it; `mismatches` come from the generator that fills it."""
+    """Counts what was verified; `mismatches` is the number of lines that `verify` has yielded."""
 
     accounts: int = 0
     entries: int = 0
@@ -86,7 +86,7 @@ def verify(
 
 
 def parts(start_at: UUID | None) -> Iterator[tuple[UUID | None, UUID | None]]:
-    """All accounts from `start_at` on as parts of PART entries: where each starts, and before which account it ends."""
+    """Splits the accounts from `start_at` on into parts of about PART entries. Yields the start and end (excluded)."""
     wallets = Wallet.objects.filter(**({} if start_at is None else {"pk__gte": start_at}))
     entries = 0
     for pk, seq in wallets.order_by("pk").values_list("pk", "seq").iterator(PAGE):

@@ -1,1 +1,1 @@
-"""Parts that several pages share."""
+"""Holds what several pages share."""

@@ -1,4 +1,4 @@
-"""Access to pages: the person, one of their accounts, their role in it."""
+"""Controls access to pages: finds the person, one of their accounts, and their role in it."""
 
 import functools
 from collections.abc import Callable
@@ -22,17 +22,17 @@ from accounts.models import Account, Membership, User
 
 View = Callable[..., HttpResponseBase]
 SUSPENDED = "This account is suspended: nothing in it can be changed. Ask the operator of this gateway."
-CLOSED = "This account is closed: it is there to be read, and nothing in it can be changed."
+CLOSED = "This account is closed: you can read its pages, but nothing in it can be changed."
 NOT_SENT = "You were signed out: what you had filled in was not sent."
 
 
 class NoAccount(Http404):
-    """The person is in no account."""
+    """The person is not a member of any account."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccountContext:
-    """The account of a page, the person who looks, their role (none for staff who look in), and their accounts."""
+    """Holds a page's account, its reader, their role (empty for staff who are not members), and all their accounts."""
 
     person: User
     account: Account
@@ -45,7 +45,7 @@ class AccountContext:
 
     @property
     def template_context(self) -> dict[str, Any]:
-        """The values of `base.html`."""
+        """Returns the values that `base.html` needs."""
         is_seen_by_staff = not self.role
         shown = {"account": self.account, "accounts": self.accounts, "suspended_at": self.account.suspended_at}
         return {"is_owner": self.is_owner, "is_seen_by_staff": is_seen_by_staff, **shown}
@@ -53,17 +53,17 @@ class AccountContext:
     def page(
         self, request: HttpRequest, name: str, context: dict[str, Any], form: BaseForm | None = None
     ) -> HttpResponse:
-        """A page of the account; 422 where its form has a fault."""
+        """Renders a page of the account, with status 422 if its form has errors."""
         status = 422 if form is not None and form.errors else 200
         return render(request, f"dashboard/{name}.html", self.template_context | context, status=status)
 
     def require_not_suspended(self) -> None:
-        """Raises PermissionDenied with words for the page, if the account is suspended or closed."""
+        """Raises PermissionDenied, with a message for the page, if the account is suspended or closed."""
         if self.account.suspended_at is not None:
             raise PermissionDenied(SUSPENDED if self.account.closed_at is None else CLOSED)
 
     def require_owner(self) -> None:
-        """Raises PermissionDenied for anybody but owners."""
+        """Raises PermissionDenied if the person is not an owner."""
         if not self.is_owner:
             raise PermissionDenied
 
@@ -71,10 +71,10 @@ class AccountContext:
 def account_context(
     request: HttpRequest, account_id: UUID | str | None, *, is_personal: bool = False
 ) -> AccountContext:
-    """The account of that id, else the person's first by name.
+    """Returns the account with that id, or without an id the person's first account by name.
 
-    Raises Http404, NoAccount without a first one, and PermissionDenied for a form that is sent for a suspended or
-    closed account, unless what it changes `is_personal`.
+    Raises Http404, NoAccount if the person has no account, and PermissionDenied for a form sent for a suspended or
+    closed account, unless the form changes the person only (`is_personal`).
     """
     person = cast(User, request.user)
     own = Membership.objects.filter(user=person).select_related("account")
@@ -96,7 +96,7 @@ def account_context(
 
 
 def _seen_by_staff(request: HttpRequest, account_id: UUID | None, own: list[Account]) -> AccountContext:
-    """An account of others for staff who may view it: read, never changed, noted in the history. Else Http404."""
+    """Returns another's account for staff who may view it, read-only, and logs that they did. Else raises Http404."""
     person = cast(User, request.user)
     has_right = person.has_perm("accounts.view_account") or person.has_perm("accounts.change_account")
     may_look = person.is_staff and has_right and request.method in ("GET", "HEAD")
@@ -111,13 +111,13 @@ def _seen_by_staff(request: HttpRequest, account_id: UUID | None, own: list[Acco
 
 
 def named_account(request: HttpRequest) -> dict[str, Any]:
-    """The template context of a page of no account: `?account=` stays in the links. Raises Http404."""
+    """Returns the template context of a page outside accounts, so that links keep `?account=`. Raises Http404."""
     account_id = request.GET.get("account")
     return {} if account_id is None else account_context(request, account_id, is_personal=True).template_context
 
 
 def account_if_any(request: HttpRequest) -> AccountContext | None:
-    """The account of `?account=`, else the person's first; None for whoever has none. Raises Http404."""
+    """Returns the account of `?account=`, else the person's first; None for people without one. Raises Http404."""
     try:
         return account_context(request, request.GET.get("account"))
     except NoAccount:
@@ -125,13 +125,14 @@ def account_if_any(request: HttpRequest) -> AccountContext | None:
 
 
 def page_address(name: str, account_id: UUID) -> str:
-    """The address of a page for that account."""
+    """Returns the address of a page for an account."""
     return f"{reverse(name)}?account={account_id}"
 
 
 def account_page(*methods: str) -> Callable[[View], View]:
-    """Decorates `view(request, current)`, a page of one account; GET and HEAD by default. Strangers are sent to the
-    login; somebody else's account is 404, as one that does not exist.
+    """Decorates `view(request, current)`, a page of one account; GET and HEAD by default.
+
+    Strangers are sent to the login. Another person's account is answered with 404, like one that does not exist.
     """
 
     def decorate(view: View) -> View:
@@ -151,7 +152,7 @@ def account_page(*methods: str) -> Callable[[View], View]:
 
 
 def signed_in_page(*methods: str) -> Callable[[View], View]:
-    """Decorates a page for whoever is signed in, kept by no cache; GET and HEAD by default."""
+    """Decorates a page for signed-in people that must not be cached; GET and HEAD by default."""
 
     def decorate(view: View) -> View:
         return require_http_methods(methods or ("GET", "HEAD"))(never_cache(login_required(view)))
@@ -160,8 +161,8 @@ def signed_in_page(*methods: str) -> Callable[[View], View]:
 
 
 def login_required(view: View) -> View:
-    """Django's, which also tells whoever sent a form that it did not arrive."""
-    # The login leads back to the account that the form names, which stands in no address.
+    """Decorates a view as Django's `login_required` does, and warns people whose form was not sent."""
+    # The login leads back to the account that the form names, since a form's address does not have it.
 
     @functools.wraps(view)
     def page(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:

@@ -1,4 +1,4 @@
-"""Advice on failed requests, in plain words: `advice.yaml`."""
+"""Gives advice on failed requests, from `advice.yaml`."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from gateway.observing.request_events import Outcome
 
 
 class Explained(NamedTuple):
-    """The cause, and a remedy."""
+    """Explains a failure: its cause, and what to do."""
 
     why: str
     what_to_do: str
@@ -22,7 +22,7 @@ OF_THE_PROVIDER, LEFT = BY_CODE.pop("of_the_provider"), BY_CODE.pop("client_left
 
 
 def explained(failure: RequestFailure) -> Explained:
-    """The words for one failure."""
+    """Returns the cause and remedy of a failure."""
     if failure.outcome == Outcome.CLIENT_LEFT:
         return LEFT
     return BY_CODE.get(failure.code, OF_THE_PROVIDER)

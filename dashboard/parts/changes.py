@@ -1,4 +1,4 @@
-"""Forms that write what was changed on them alone: another tab or person may have changed the rest meanwhile."""
+"""Makes forms write only the changed fields: another tab or person may have changed the others meanwhile."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from django import forms
 
 
 class ChangesForm(forms.Form):
-    """Sends beside each field what it held when the page was shown."""
+    """Sends, along with each field, the value that it had when the page was shown."""
 
     def __init__(self, data: Any, initial: dict[str, Any], *, auto_id: str = "id_%s") -> None:
         super().__init__(data, auto_id=auto_id, label_suffix="", initial=initial)
@@ -15,7 +15,7 @@ class ChangesForm(forms.Form):
 
     @property
     def changes(self) -> dict[str, Any]:
-        """Returns the values that differ from what the page showed, or all if the client does not send that."""
+        """Returns the values that differ from those the page showed, or all if the client did not send those."""
         changed = self.changed_data
         return {
             name: value

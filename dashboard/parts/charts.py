@@ -1,4 +1,4 @@
-"""Usage by day or hour as data for a chart (static/js/usage-charts.js): floats, to be drawn."""
+"""Turns usage by day or hour into the data of a chart (static/js/usage-charts.js), as floats."""
 
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -14,30 +14,30 @@ from billing.usage.statistics import Days, Totals
 from gateway.server.turns import take_turns
 
 Group = TypeVar("Group", bound=Hashable)
-Slots = Mapping[date, Totals]  # by day or by hour: those that have requests
+Slots = Mapping[date, Totals]  # the days or hours that have requests
 Figure = int | Decimal | None
-DIGITS = 6  # that matter: a pixel shows three
-SERIES = 6  # of a measure, and the rest as one more, unless that is a single group
+DIGITS = 6  # significant digits: a pixel shows three
+SERIES = 6  # groups drawn in a measure; the rest is one more series, unless it is a single group
 MOST_SERIES = SERIES + 1
-MOST_DRAWN = 20  # groups of all measures together
+MOST_DRAWN = 20  # groups drawn in all measures together
 OTHER = "Other"
-Sums = TypeVar("Sums", bound=Any)  # what can be added up: Totals, or Footprints
+Sums = TypeVar("Sums", bound=Any)  # Totals or Footprint, which can be added
 NOTHING: Any = Totals()
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A figure that the chart can show."""
+    """Describes a figure that the chart can show."""
 
     name: str
     label: str
     unit: str
     figure: Callable[[Totals], Figure]
-    known: Callable[[Totals], int] = attrgetter("requests")  # how many requests know it
-    is_mean: bool = False  # parts of it add up to nothing, and a day without requests has none
+    known: Callable[[Totals], int] = attrgetter("requests")  # the number of requests that have the figure
+    is_mean: bool = False  # means cannot be added up, and a day without requests has none
 
     def rank(self, totals: Totals) -> tuple[Decimal, int]:
-        """The order of its groups: by the figure, or of means by requests."""
+        """Returns the sort key of a group: its figure, or for means its number of requests."""
         return (Decimal(0) if self.is_mean else Decimal(self.figure(totals) or 0)), totals.asked
 
 
@@ -62,7 +62,7 @@ def _measures(currency: str) -> tuple[Measure, ...]:
 
 
 def leading(groups: Mapping[Group, Totals]) -> list[Group]:
-    """The groups that lead in any measure, or all where they are few."""
+    """Returns the groups that lead in any measure, or all if they are few."""
     if len(groups) <= MOST_SERIES:
         return [*groups]
     ranks = [sorted(groups, key=lambda group: one.rank(groups[group]), reverse=True)[:SERIES] for one in _measures("")]
@@ -71,7 +71,7 @@ def leading(groups: Mapping[Group, Totals]) -> list[Group]:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`series` has groups by name, `whole` all; with `has_more` there are groups that `series` lacks."""
+    """Holds what is drawn: groups by name in `series`, all usage in `whole`. With `has_more`, `series` lacks groups."""
 
     days: Days
     currency: str
@@ -81,9 +81,9 @@ class Chart:
     has_more: bool
 
     def data(self) -> dict[str, Any]:
-        """The JSON of the chart: `is_hourly`, `days`, and `measures` with a list of `values` for each group."""
-        # Each measure has the groups that lead in it, and the others as one. Null is a slot whose requests do not know
-        # the figure; one without requests is zero, or null in a mean. Failures are not known by the hour.
+        """Returns the JSON of the chart: `is_hourly`, `days`, and `measures` with a list of `values` for each group."""
+        # Each measure draws the groups that lead in it, and all others as one. A value is null if no request of the
+        # slot has the figure; without requests it is zero, or null for a mean. Failures are not counted by the hour.
         dates = self._dates()
         measures = [one for one in _measures(self.currency) if not (self.is_hourly and one.name == "errors")]
         sums = {name: total_of(slots.values()) for name, slots in self.series.items()}
@@ -126,7 +126,7 @@ class Chart:
     def _summary(
         self, measure: Measure, values: list[list[Figure]], parts: Mapping[str, Slots], dates: list[date]
     ) -> str:
-        """The chart in words, for those who cannot see it."""
+        """Describes the chart in words, for people who cannot see it."""
         add_up = max if measure.is_mean else sum
         together = [add_up(Decimal(figure or 0) for figure in of_slot) for of_slot in zip(*values, strict=True)]
         unit = f" {measure.unit}" if measure.unit else ""
@@ -152,14 +152,14 @@ def _at(at: date, slots: Slots, measure: Measure) -> Figure:
 
 
 def _note(measure: Measure, parts: Mapping[str, Slots]) -> str:
-    """The number of requests that know it; empty where all do."""
+    """Says how many requests have the figure; empty if all have it."""
     slots = [totals for part in parts.values() for totals in part.values()]
     known, requests = sum(map(measure.known, slots)), sum(totals.requests for totals in slots)
     return "" if known == requests else f"{measure.label} is known for {known:,} of {requests:,} requests."
 
 
 def total_of(parts: Iterable[Sums], total: Sums = NOTHING) -> Sums:
-    """Their sum, with the worker's other requests between."""
+    """Adds up `parts` to `total`, and lets the worker's other requests run in between."""
     for part in parts:
         take_turns()
         total += part
@@ -171,6 +171,6 @@ def _short(figure: int | Decimal) -> int | float:
 
 
 def _plain(figure: Decimal) -> str:
-    """Without an exponent and without idle zeros."""
+    """Writes a figure without an exponent and without trailing zeros."""
     exact = figure if figure == int(figure) else Decimal(str(_short(figure)))
     return f"{exact.normalize():,f}"

@@ -1,4 +1,4 @@
-"""The choice of an account's usage: days, grouping, narrowing. All of it is in the address."""
+"""Reads the choice of usage (days, grouping, narrowing) from an address, and makes addresses of other choices."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -36,15 +36,15 @@ REPORTED = {
     "last-year": "Last year",
 }
 MONTHS = {"month": 1, "quarter": 3, "year": 12}
-WITHOUT_ALIAS = "none"  # in the address
-LONGEST = 400  # characters; no id of a catalogue comes near
+WITHOUT_ALIAS = "none"  # stands in the address for usage without an alias
+LONGEST = 400  # characters; ids of catalogues are far shorter
 MOST_DAYS = 366
 USUAL_DAYS = 30
 NOTHING_BEFORE = date(2000, 1, 1)  # no record is that old
 
 
 class Grouping(StrEnum):
-    """The columns that usage can be shown by."""
+    """Names the columns that usage can be grouped by."""
 
     MODEL = "model"
     KEY = "key"
@@ -58,12 +58,12 @@ COLUMNS: dict[Grouping, tuple[By, ...]] = {
     Grouping.REGION: (By.REGION,),
     Grouping.ALIAS: (By.ALIAS,),
 }
-# By what a part is shown when one follows its link: the first of these that it is not narrowed to.
+# A link to a part of usage groups it by the first of these that it is not narrowed to.
 WITHIN = (Grouping.MODEL, Grouping.REGION, Grouping.KEY, Grouping.ALIAS)
 
 
 class DaysForm(forms.Form):
-    """The first and the last of at most 366 UTC days; one of them is enough."""
+    """Asks for the first and the last of at most 366 UTC days; one of them is enough."""
 
     since = forms.DateField(label="From", required=False, input_formats=["%Y-%m-%d"])
     until = forms.DateField(label="To", required=False, input_formats=["%Y-%m-%d"])
@@ -80,7 +80,7 @@ class DaysForm(forms.Form):
         return Days(self.cleaned_data["since"], self.cleaned_data["until"])
 
     def clean(self) -> dict[str, Any]:
-        # A bound that was left empty is filled in.
+        # Fills in a bound that was left empty.
         since, until = self.cleaned_data.get("since"), self.cleaned_data.get("until")
         if self.errors:
             return self.cleaned_data
@@ -104,7 +104,7 @@ class DaysForm(forms.Form):
 
 @dataclass(frozen=True, slots=True)
 class AliasName:
-    """The name of an alias, the last one where it is deleted."""
+    """Holds the name of an alias, the last name if it is deleted."""
 
     text: str
     is_deleted: bool = False
@@ -112,7 +112,7 @@ class AliasName:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link to another choice."""
+    """Describes a link to another choice."""
 
     text: str
     address: str
@@ -121,7 +121,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """A part that usage is narrowed to; `address` is the page without it."""
+    """Describes a value that usage is narrowed to; `address` leads to the page without this narrowing."""
 
     what: Grouping
     text: str
@@ -131,7 +131,7 @@ class Narrowed:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A checked choice. `window` is None where the days were given as dates."""
+    """Holds a checked choice. `window` is None if the days were given as dates."""
 
     account: Account
     page: str  # the name of the page's address
@@ -160,7 +160,7 @@ class Choice:
 
     @property
     def kept(self) -> dict[str, str]:
-        """The fields that stay when other days are chosen."""
+        """Returns the fields that stay when other days are chosen."""
         return {"account": str(self.account.pk), "by": self.by, **self.narrowing, **self.extra}
 
     @property
@@ -170,7 +170,7 @@ class Choice:
         return {"since": self.days.first.isoformat(), "until": self.days.last.isoformat()}
 
     def to(self, page: str, **changed: str | None) -> str:
-        """The address of a page for this choice, but for the changed fields; None takes one out."""
+        """Returns the address of a page for this choice with some fields changed; None removes a field."""
         return f"{reverse(page)}?{self.query(**changed)}"
 
     def query(self, **changed: str | None) -> str:
@@ -178,7 +178,7 @@ class Choice:
         return urlencode({name: value for name, value in fields.items() if value is not None})
 
     def within(self, **narrowing: str) -> str:
-        """The page of a part: of usage by the next grouping, any other by the same."""
+        """Returns the address of this page narrowed further. The usage page then groups by the next column."""
         if self.page != "usage":
             return self.to(self.page, **narrowing)
         narrowed = self.narrowing | narrowing
@@ -222,8 +222,9 @@ def read(
     windows: Mapping[str, str] = WINDOWS,
     extra: Collection[str] = (),
 ) -> tuple[Choice, DaysForm]:
-    """The choice of an address, whose dates hold only if the form is valid. Raises Http404 for a key or alias that is
-    not the account's.
+    """Reads the choice of an address. Its days are only meaningful if the form is valid.
+
+    Raises Http404 for a key or alias of another account, and for an unknown value.
     """
     today = now.astimezone(UTC).date()
     form = DaysForm(query if "since" in query or "until" in query else None, today=today)
@@ -233,7 +234,7 @@ def read(
         window = _one_of({**WINDOWS, **REPORTED}, query.get("days", DEFAULT_DAYS))
         days = _days_of(window, now)
         form.initial = {"since": days.first, "until": days.last}
-    # Deleted keys too: their usage stays.
+    # Deleted keys can be chosen too, since their usage stays.
     key = get_object_or_404(ApiKey, account=account, pk=_uuid(query["key"])) if "key" in query else None
     alias_id, alias = _alias(account, query.get("alias"))
     choice = Choice(
@@ -254,7 +255,7 @@ def read(
 
 
 def _days_of(window: str, now: datetime) -> Days:
-    """The days up to today, or this or the last month, quarter or year."""
+    """Returns the last days up to today, or this or the last month, quarter or year."""
     months = MONTHS.get(window.removeprefix("last-"))
     if months is None:
         return Days.until(now, int(window))
@@ -267,7 +268,7 @@ def _days_of(window: str, now: datetime) -> Days:
 
 
 def names_of_aliases(account: Account, alias_ids: Collection[UUID]) -> dict[UUID, AliasName]:
-    """The names of the account's aliases, deleted ones too. At most two SELECTs."""
+    """Returns the names of the account's aliases, with deleted ones, with at most two SELECTs."""
     if not alias_ids:
         return {}
     own = Alias.objects.filter(account=account, pk__in=alias_ids)
@@ -305,7 +306,7 @@ def _uuid(text: str) -> UUID:
 
 
 def _id(text: str | None, *, parts: int) -> str | None:
-    # What can be no id is not asked for: PostgreSQL takes no NUL.
+    # A text that cannot be an id never reaches the database: PostgreSQL refuses NUL characters.
     if text is not None and (
         len(text) > LONGEST or not text.isprintable() or len([*filter(None, text.split("/", 1))]) < parts
     ):

@@ -1,4 +1,4 @@
-"""Downloads: streamed files, and the CSV of a page of usage."""
+"""Streams downloads, such as the CSV of a page of usage."""
 
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ def chosen_csv(
     columns: Callable[[Choice], Sequence[str]],
     lines: Callable[[Choice], Iterator[Line]],
 ) -> HttpResponseBase:
-    """The lines of an address's choice; 400 where the days are none."""
+    """Streams the lines of the choice in the address as CSV. Answers 400 if its days are invalid."""
     choice, form = choices.read(request.GET.dict(), current.account, f"{page}-export", timezone.now())
     if form.errors:
         return refused("\n".join(f"{name}: {error}" for name, errors in form.errors.items() for error in errors))
@@ -33,29 +33,29 @@ def chosen_csv(
 
 
 def each_day(days: Days) -> Iterator[Days]:
-    """Day by day, oldest first: read so, years need no more memory."""
+    """Yields each day as a period, oldest first. Read day by day, years need no more memory than a day."""
     for number in range((days.last - days.first).days + 1):
         day = days.first + timedelta(days=number)
         yield Days(day, day)
 
 
 def download(blocks: Iterator[str], content_type: str, current: AccountContext, name: str) -> StreamingHttpResponse:
-    """Returns a file that is saved under the account's name and this one."""
+    """Streams a file. Browsers save it under the account's name followed by `name`."""
     owner = _in_file_name(current.account.name)
     if owner.isascii():
         disposition = content_disposition_header(True, f"{owner or current.account.pk}-{name}")
-    else:  # clients that do not know RFC 6266 take the account's id
+    else:  # clients without RFC 6266 use the account's id instead of its name
         encoded = str(content_disposition_header(True, f"{owner}-{name}")).removeprefix("attachment; ")
         disposition = f'attachment; filename="{current.account.pk}-{name}"; {encoded}'
     return StreamingHttpResponse(blocks, content_type=content_type, headers={"Content-Disposition": disposition})
 
 
 def refused(message: str) -> HttpResponse:
-    """Plain text, which nobody takes for the file."""
+    """Answers 400 with plain text, which cannot be mistaken for the file."""
     return HttpResponseBadRequest(f"{message}\n", content_type="text/plain; charset=utf-8")
 
 
 def _in_file_name(name: str) -> str:
-    # Letters, their marks and digits of every script; the rest may mean something to a file system or a shell.
+    # Keeps letters, marks and digits of every script; the rest may have a meaning for a file system or a shell.
     kept = (char if unicodedata.category(char)[0] in "LMN" else " " for char in name.lower())
     return "-".join("".join(kept).split())

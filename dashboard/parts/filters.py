@@ -1,4 +1,4 @@
-"""Filters of the list of requests: the account's own values, of the days that are shown."""
+"""Makes the filters of the list of requests from the values that the account has in the days shown."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from gateway.server.turns import take_turns
 from .choices import WITHOUT_ALIAS, Choice, names_of_aliases
 
 SERVED, FAILURES = "served", "failures"
-# The end of a request, as the address and as people say it; all but the first two are outcomes of failures.
+# The outcomes of requests, as in addresses and as on pages; all but the first two are outcomes of failures.
 OUTCOMES = {
     SERVED: "Served",
     FAILURES: "All failures",
@@ -33,7 +33,7 @@ MOST_GROUPS = 2000  # of routes and aliases, in the days that are shown
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One choice of a filter."""
+    """Holds one choice of a filter."""
 
     value: str
     text: str
@@ -42,7 +42,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A field of the form, with the choices beside "all"."""
+    """Holds a field of the form, with its choices other than "all"."""
 
     name: str
     label: str
@@ -50,8 +50,7 @@ class Filter:
 
 
 def filters(choice: Choice) -> list[Filter]:
-    """The six fields."""
-    # What is chosen is among the options even where the days have nothing of it.
+    """Returns the six filters, with the chosen values among the options even if the days have no such request."""
     chosen = {**choice.narrowing, **choice.extra}
     models, regions, aliases, statuses = _groups(choice)
     if choice.model:
@@ -77,7 +76,7 @@ def filters(choice: Choice) -> list[Filter]:
 
 
 def _keys(choice: Choice) -> list[tuple[str, str]]:
-    """The account's keys by name, deleted ones too. Keys of one name are told apart by their last characters."""
+    """Returns the account's keys by name, with deleted ones. Keys that share a name show their last characters."""
     keys = list(ApiKey.objects.filter(account=choice.account).order_by("name", "pk")[:MOST_KEYS])
     if choice.key is not None and choice.key not in keys:
         keys.append(choice.key)
@@ -92,7 +91,7 @@ def _keys(choice: Choice) -> list[tuple[str, str]]:
 
 
 def _groups(choice: Choice) -> tuple[set[str], set[str], set[UUID], set[str]]:
-    """The models, regions and aliases of the days, and the statuses of failures."""
+    """Returns the models, regions and aliases used in the days, and the statuses of failures."""
     models: set[str] = set()
     regions: set[str] = set()
     aliases: set[UUID] = set()

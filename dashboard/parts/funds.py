@@ -1,4 +1,4 @@
-"""An account's balance, and how long it lasts at the pace of its use."""
+"""Computes an account's balance, and how long it lasts at the present rate of spending."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from uuid import UUID
 from billing.models import Wallet
 from billing.usage.statistics import By, Days, Scope, Totals, breakdown
 
-WINDOW_DAYS = 30  # UTC's, today's included
-PACE_DAYS = 7  # whose mean cost says how long a balance lasts
-LOW_BALANCE_DAYS = 7  # a week is time enough for a bank transfer to arrive
+WINDOW_DAYS = 30  # UTC days, today included
+PACE_DAYS = 7  # the days whose mean cost is the rate of spending
+LOW_BALANCE_DAYS = 7  # a week is long enough for a bank transfer to arrive
 
 
 class BalanceStatus(StrEnum):
-    """The state of an account's credit. EMPTY makes the API answer 402."""
+    """Names the states of an account's credit. At EMPTY the API answers 402."""
 
     GOOD = "good"
     LOW = "low"
@@ -25,7 +25,7 @@ class BalanceStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Funds:
-    """A balance, the use of the window, and the cost of a day, in the account's currency."""
+    """Holds a balance, the usage of the window, and the mean cost of a day (`pace`), in the account's currency."""
 
     balance: Decimal
     sums: Totals
@@ -33,7 +33,7 @@ class Funds:
 
     @property
     def days_left(self) -> int | None:
-        """Whole days that the balance lasts; None where nothing was spent."""
+        """Returns for how many whole days the balance lasts; None if nothing was spent."""
         return max(0, int(self.balance / self.pace)) if self.pace else None
 
     @property
@@ -45,13 +45,13 @@ class Funds:
 
 
 def usage_by_day(scope: Scope, days: Days, *, with_errors: bool = True) -> dict[date, Totals]:
-    """Returns the totals of each day, which the tiles of every page add up. Three SELECTs, without errors two."""
+    """Returns the totals of each day, which the tiles of pages add up, with three SELECTs, or two without errors."""
     rows = breakdown(scope, days, By.DAY, with_errors=with_errors)
     return {row.day: row.totals for row in rows if row.day is not None}
 
 
 def funds_of(account_id: UUID, by_day: Mapping[date, Totals], now: datetime) -> Funds:
-    """The balance beside usage by day, which covers the window. One SELECT."""
+    """Combines the balance with `by_day`, which must cover the window. It needs one SELECT."""
     days = Days.until(now, WINDOW_DAYS)
     window = {day: totals for day, totals in by_day.items() if day >= days.first}
     sums = sum(window.values(), Totals())
@@ -59,8 +59,8 @@ def funds_of(account_id: UUID, by_day: Mapping[date, Totals], now: datetime) -> 
 
 
 def _pace(window: Mapping[date, Totals], today: date) -> Decimal:
-    # The faster of the last week's days, which tells of a jump in use, and of those since the first use, which tells of
-    # a young account.
+    # The higher of two means: over the last week, which shows a jump in use, and since the first use, which suits a
+    # young account.
     spent = {day: totals.cost for day, totals in window.items() if totals.cost}
     if not spent:
         return Decimal(0)

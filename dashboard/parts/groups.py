@@ -1,4 +1,4 @@
-"""The groups that usage and carbon are shown by, and their lines in tables."""
+"""Names the groups that usage and carbon are shown by, and makes their lines in tables."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -14,22 +14,25 @@ from .choices import COLUMNS, WITHOUT_ALIAS, Choice, Grouping, names_of_aliases
 
 MOST_LINES = 100
 PERCENT = Decimal(100)
-Group = tuple[str | UUID | None, ...]  # what the rows of a group have in the grouping's columns
+Group = tuple[str | UUID | None, ...]  # the values that the rows of a group have in the grouping's columns
 
 
 @dataclass(frozen=True, slots=True)
 class GroupName:
-    """The name of a group. `value` narrows an address to it, where that can be."""
+    """Holds the name of a group. `value` is what an address narrows to the group with, or None if it cannot."""
 
     text: str
     value: str | None
-    detail: str = ""  # tells apart what may share a name
+    detail: str = ""  # distinguishes groups that share a name
     is_deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLine:
-    """A group in a table, or all that are not listed. `share` is of the cost in percent; the addresses may be None."""
+    """Holds a group's line in a table, or the line of all groups that are not listed.
+
+    `share` is the share of the cost in percent. `narrowed` and `records` are addresses of the group's pages.
+    """
 
     name: GroupName
     sums: Any  # Totals, or a Footprint
@@ -46,7 +49,7 @@ def lines_of(
     *,
     where_others_are: str = "",
 ) -> list[GroupLine]:
-    """The groups that have a name, in that order, and one line for the others. Shares are of `whole`."""
+    """Returns a line for each group in `names`, in that order, and one for all others. Shares are parts of `whole`."""
 
     def line(name: GroupName, sums: Any) -> GroupLine:
         share = PERCENT * sums.cost / whole.cost if whole and whole.cost and sums.cost is not None else None
@@ -64,7 +67,7 @@ def lines_of(
 
 
 def dearest(choice: Choice, most: int) -> list[GroupLine]:
-    """The groups that cost most. Two SELECTs for the sums, and at most two for names."""
+    """Returns the groups that cost most, with two SELECTs for the sums and at most two for names."""
     rows = breakdown(choice.scope, choice.days, *COLUMNS[choice.by])
     ranked = sorted((row for row in rows if row.totals.cost), key=lambda row: -(row.totals.cost or 0))[:most]
     groups = {group_of(row, choice.by): row.totals for row in ranked}
@@ -72,12 +75,12 @@ def dearest(choice: Choice, most: int) -> list[GroupLine]:
 
 
 def group_of(row: Row, by: Grouping) -> Group:
-    """The group of a row."""
+    """Returns the group that a row belongs to."""
     return tuple(getattr(row, column) for column in COLUMNS[by])
 
 
 def names_of_groups(choice: Choice, groups: Collection[Group]) -> dict[Group, GroupName]:
-    """The names of these groups now. At most two SELECTs."""
+    """Returns the present names of groups, with at most two SELECTs."""
     names: dict[Group, GroupName] = {}
     if choice.by == Grouping.KEY:
         own = ApiKey.objects.filter(account=choice.account, pk__in=[group[0] for group in groups])
@@ -91,6 +94,6 @@ def names_of_groups(choice: Choice, groups: Collection[Group]) -> dict[Group, Gr
     else:
         for group in groups:
             text = "/".join(map(str, group))
-            # Of a request that failed before it had a route, it is not always known what it asked for.
+            # If a request failed before it had a route, the model that it asked for may be unknown.
             names[group] = GroupName(text, text) if all(group) else GroupName("unknown", None)
     return {group: names[group] for group in groups}

@@ -1,4 +1,4 @@
-"""Routes as pages show them: prices, footprint, status, problems; and a model to try."""
+"""Prepares routes for pages: prices, footprint, status, problems; and suggests a model to try."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ from gateway.errors import ServiceUnavailable
 from gateway.server.turns import take_turns
 
 PLACEHOLDER_MODEL = "provider/creator/model"
-# Columns of their own; what is stated besides.
+# Prices that have a column of their own, and further ones, which are listed if the provider states them.
 MAIN_PRICES = {"prompt": "Prompt", "completion": "Completion", "cache_read": "Cached prompt"}
 FURTHER_PRICES = {
     "cache_write": "Cache write",
@@ -44,7 +44,7 @@ FIELD_OF_PRICE = re.compile(rf"(?:tiers\[(?P<above>\d+)\]\.)?(?P<name>\w+){PER_M
 
 @dataclass(frozen=True, slots=True)
 class ShownPrice:
-    """A price per 1,000,000 tokens, in the account's currency where it can be. `title` follows the exact amount."""
+    """Holds a price per 1,000,000 tokens, in the account's currency if possible. `title` follows the exact amount."""
 
     amount: Decimal
     currency: str
@@ -53,7 +53,7 @@ class ShownPrice:
 
 @dataclass(frozen=True, slots=True)
 class RouteLine:
-    """A route as its account reads it. `rate` is a unit of its currency in the account's; None is unknown."""
+    """Holds a route as the account sees it. `rate` converts the route's currency to the account's; None is unknown."""
 
     offer: Offer
     route: Route
@@ -85,7 +85,7 @@ class RouteLine:
 
     @property
     def carbon(self) -> Decimal | None:
-        """Grams of CO2e per 1,000,000 output tokens; None is unknown, as below."""
+        """Returns gCO2e per 1,000,000 output tokens; None is unknown."""
         grams = carbon_per_token(self.route.energy)
         return None if grams is None else grams * MILLION
 
@@ -108,7 +108,7 @@ class RouteLine:
 
     @property
     def completion(self) -> ShownPrice | None:
-        # An embedding has none, which a catalogue may state as 0.
+        # An embedding has no completion, whose price a catalogue may state as 0.
         price = self._price(self.route.published, "completion")
         is_none = self.route.modality == EMBEDDING and price is not None and not price.amount
         return None if is_none else price
@@ -123,7 +123,7 @@ class RouteLine:
 
     @property
     def further_prices(self) -> Iterator[tuple[str, ShownPrice]]:
-        """Labels and prices besides; last those of longer prompts."""
+        """Yields labels and prices of FURTHER_PRICES, and then all prices for longer prompts."""
         published = self.route.published
         if published is not None:
             yield from self._stated(published, FURTHER_PRICES)
@@ -154,7 +154,7 @@ class RouteLine:
 
 
 def price_label(field: str) -> str:
-    """The name of a price of `catalogue.price_history`."""
+    """Returns the label of a field of `catalogue.price_history`."""
     found = FIELD_OF_PRICE.fullmatch(field)
     if found is None:
         return field
@@ -173,7 +173,7 @@ def lines_of(
     currency: str,
     seen: Mapping[str, Seen],
 ) -> Iterator[RouteLine]:
-    """The lines of some routes."""
+    """Makes the lines of routes, with prices in `currency`."""
     rates: dict[str, Decimal | None] = {}
     for offer, route in routes:
         take_turns()
@@ -218,7 +218,7 @@ def _problems_of_route(catalogue: Snapshot, view: View, route: Route) -> Iterato
 
 
 def listed_models(requests: Iterable[Generation | RequestFailure]) -> set[str]:
-    """The canonical ids of requests' models that have a page now."""
+    """Returns the canonical ids of the requests' models that have a page now."""
     if not snapshot.is_loaded():
         return set()
     catalogue, today = snapshot.current(), timezone.now().date()
@@ -228,7 +228,7 @@ def listed_models(requests: Iterable[Generation | RequestFailure]) -> set[str]:
 
 
 def other_routes(failure: RequestFailure, currency: str, now: datetime) -> list[RouteLine]:
-    """The routes that serve a failure's model beside its own now, as automatic routing prefers them."""
+    """Returns the other routes that serve a failed request's model now, in the order of automatic routing."""
     if not snapshot.is_loaded():
         return []
     catalogue = snapshot.current()
@@ -246,7 +246,7 @@ def other_routes(failure: RequestFailure, currency: str, now: datetime) -> list[
 
 
 def model_to_try(now: datetime) -> str:
-    """A chat model that would answer now: the cheapest EU-sovereign one by `auto/…`, else any 3-part id."""
+    """Returns a chat model that would answer now: the cheapest EU-sovereign one as `auto/…`, else any offer's id."""
     try:
         catalogue = snapshot.current()
     except ServiceUnavailable:

@@ -1,4 +1,4 @@
-"""Names that people chose, on pages."""
+"""Shows names that people chose on pages."""
 
 from django import template
 from django.utils.html import format_html
@@ -6,12 +6,15 @@ from django.utils.safestring import SafeString
 
 register = template.Library()
 
-LONG = 72  # characters; no alias is as long
+LONG = 72  # characters; aliases are shorter
 
 
 @register.filter
 def named(name: str) -> SafeString:
-    """A name that turns nothing around it, whichever way its script runs. Of a long one the title has all."""
+    """Isolates a name from the text around it, in case it is written from right to left.
+
+    A long name is clamped on the page, and its title has the whole name.
+    """
     if len(name) <= LONG:
         return format_html("<bdi>{}</bdi>", name) if name else SafeString()
     return format_html('<bdi class="clamp" title="{0}">{0}</bdi>', name)

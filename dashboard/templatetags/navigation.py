@@ -1,4 +1,4 @@
-"""The navigation on top of each page."""
+"""Builds the navigation at the top of each page."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ register = template.Library()
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A link of it: its page, and those below, by the names of URLs."""
+    """Describes a link of the navigation: its page, and the pages `below` it, by the names of URLs."""
 
     label: str
     page: str
@@ -33,8 +33,8 @@ SECTIONS = (
 
 @register.inclusion_tag("dashboard/navigation.html", takes_context=True)
 def navigation(context: dict[str, Any]) -> dict[str, Any]:
-    """The links, and the account switcher."""
-    # The page of a request that matched no address, or met a fault before it could, is of no section.
+    """Returns the links, and what the account switcher needs."""
+    # A request whose address matched no page, or that failed before, belongs to no section.
     request = context["request"]
     match = request.resolver_match
     page = (match and match.url_name) or ""
@@ -46,7 +46,8 @@ def navigation(context: dict[str, Any]) -> dict[str, Any]:
         }
         for section in SECTIONS
     ]
-    # Where another account is looked at: on this page, unless it is of one thing; then on its section's, or the first.
+    # Switching the account stays on this page, unless it shows one thing of the account: then it goes to the section's
+    # page, or to the first one.
     try:
         switch = reverse(page)
     except NoReverseMatch:

@@ -148,9 +148,9 @@ def test_a_suspension_is_begun_and_lifted_once(acme: Account) -> None:
 def test_owners_are_told_once_of_a_suspension_and_of_its_end(acme: Account) -> None:
     joined(acme, "member@acme.example")
     suspensions.suspend(acme, REASON, by=None)
-    assert [notices.look(), notices.look()] == [1, 0]
+    assert [notices.send_due(), notices.send_due()] == [1, 0]
     suspensions.lift(acme, by=None)
-    assert [notices.look(), notices.look()] == [1, 0]
+    assert [notices.send_due(), notices.send_due()] == [1, 0]
     subjects = [(message.to, message.subject) for message in mail.outbox]
     assert subjects == [([OWNER], "Acme is suspended"), ([OWNER], "Acme is no longer suspended")]
     assert REASON in str(mail.outbox[0].body)
@@ -160,7 +160,7 @@ def test_owners_are_told_once_of_a_suspension_and_of_its_end(acme: Account) -> N
 def test_a_suspension_that_was_lifted_before_anybody_was_told_is_told_as_its_end_alone(acme: Account) -> None:
     suspensions.suspend(acme, REASON, by=None)
     suspensions.lift(acme, by=None)
-    notices.look()
+    notices.send_due()
     assert [message.subject for message in mail.outbox] == ["Acme is no longer suspended"]
 
 

@@ -43,7 +43,7 @@ def closed() -> Account:
         LogEntry.objects.log_actions(staff.pk, [row], CHANGE, f"Spoke with {NAME}.", single_object=True)
     former.delete()
     closing.close(account, f"{NAME} moved away", by=None)
-    notices.look()
+    notices.send_due()
     return account
 
 

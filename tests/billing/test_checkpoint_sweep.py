@@ -19,7 +19,7 @@ from accounts.models import Account
 from billing import maintenance
 from billing.ledger import booking as ledger
 from billing.ledger import checkpoints, spool
-from billing.ledger.checkpoints import Swept, sweep
+from billing.ledger.checkpoints import SweepCounts, sweep
 from billing.ledger.settlement import retrying
 from billing.ledger.unsettled import BadSerializedGeneration, deserialized
 from billing.models import Checkpoint, Generation, LedgerEntry, Wallet
@@ -69,7 +69,7 @@ def spent(account: Account) -> Decimal:
 def test_a_stale_checkpoint_is_settled_as_interrupted(acme: Account) -> None:
     generation = stopped(acme)
     leave(generation)
-    assert sweep() == Swept(1, 0)
+    assert sweep() == SweepCounts(1, 0)
     record = Generation.objects.get()
     assert (record.pk, record.ending, record.interrupted) == (generation.pk, "worker_stopped", True)
     assert (record.cost, spent(acme)) == (generation.cost, generation.cost)
@@ -80,14 +80,14 @@ def test_a_stale_checkpoint_is_settled_as_interrupted(acme: Account) -> None:
 def test_sweeping_again_finds_nothing(acme: Account) -> None:
     leave(stopped(acme))
     sweep()
-    assert sweep() == Swept(0, 0)
+    assert sweep() == SweepCounts(0, 0)
     assert LedgerEntry.objects.filter(kind="usage").count() == 1
 
 
 def test_what_is_still_renewed_is_left_alone(acme: Account) -> None:
     leave(stopped(acme), age=checkpoints.STALE_SECONDS - 5)
     assert not checkpoints.is_anything_stale()
-    assert sweep() == Swept(0, 0)
+    assert sweep() == SweepCounts(0, 0)
     assert Checkpoint.objects.count() == 1
     assert not Generation.objects.exists()
 
@@ -103,7 +103,7 @@ def test_what_its_stream_has_settled_is_not_billed_again(acme: Account) -> None:
     generation = stopped(acme)
     ledger.book(served(acme, MORE, id=generation.pk))
     leave(generation)
-    assert sweep() == Swept(0, 0)
+    assert sweep() == SweepCounts(0, 0)
     assert spent(acme) == served(acme, MORE).cost
     assert not Checkpoint.objects.exists()
     assert mismatches() == []
@@ -147,7 +147,7 @@ def test_what_cannot_be_settled_stays_and_holds_up_nobody(acme: Account, caplog:
     last = stopped(acme)
     leave(last)
     age_by(1000, *ids)
-    assert sweep() == Swept(1, len(kinds))
+    assert sweep() == SweepCounts(1, len(kinds))
     assert set(Checkpoint.objects.values_list("pk", flat=True)) == set(ids)
     assert Generation.objects.get().pk == last.pk
     assert spent(acme) == last.cost
@@ -190,9 +190,9 @@ def test_two_sweepers_settle_each_checkpoint_once(acme: Account) -> None:
     for _ in range(15):
         leave(stopped(acme, key=key))
     swept = at_once(sweep, sweep, sweep)
-    assert all(isinstance(one, Swept) for one in swept), swept
-    assert sum(one.settled for one in swept if isinstance(one, Swept)) == 15
-    assert all(one.unsettled == 0 for one in swept if isinstance(one, Swept))
+    assert all(isinstance(one, SweepCounts) for one in swept), swept
+    assert sum(one.settled for one in swept if isinstance(one, SweepCounts)) == 15
+    assert all(one.unsettled == 0 for one in swept if isinstance(one, SweepCounts))
     assert LedgerEntry.objects.filter(kind="usage").count() == 15
     assert mismatches() == []
 
@@ -237,7 +237,7 @@ def test_a_row_that_is_renewed_while_its_sweeper_waits_is_left_alone(acme: Accou
         assert eventually(lambda: len(waiting_sessions()) > 0)
         assert checkpoints.renew({generation.pk: unsettled(generation).serialized().decode()}) == {generation.pk}
     sweeping.join()
-    assert result == [Swept(0, 0)]
+    assert result == [SweepCounts(0, 0)]
     assert Checkpoint.objects.count() == 1
     assert not Generation.objects.exists()
 
@@ -280,12 +280,12 @@ def test_a_wallet_that_stays_locked_holds_up_nobody_else(acme: Account) -> None:
     connections["settlement"].close_pool()  # type: ignore[attr-defined]  # PostgreSQL's has one
     try:
         with wallet_held(acme):
-            assert sweep() == Swept(1, 1)
+            assert sweep() == SweepCounts(1, 1)
     finally:
         options["options"] = before
         connections["settlement"].close()
         connections["settlement"].close_pool()  # type: ignore[attr-defined]
-    assert sweep() == Swept(1, 0)
+    assert sweep() == SweepCounts(1, 0)
     assert mismatches() == []
 
 
@@ -339,7 +339,7 @@ def test_the_spool_knows_more_than_the_checkpoint_and_goes_first(acme: Account) 
     generation = stopped(acme)
     leave(generation)
     spool.put(unsettled(served(acme, MORE, id=generation.pk)))
-    assert maintenance.maintain_once() == maintenance.Maintained(spooled=1, orphaned=0, poisoned=0, unsettled=0)
+    assert maintenance.maintain_once() == maintenance.MaintenanceCounts(spooled=1, orphaned=0, poisoned=0, unsettled=0)
     assert Generation.objects.get().ending == "finished"
     assert spent(acme) == served(acme, MORE).cost
     assert not Checkpoint.objects.exists()

@@ -90,8 +90,8 @@ def test_its_members_read_and_are_told_why_and_its_invitations_lead_nowhere(acme
     assert "Acme has been closed since" in words(browser, f"/?account={acme.pk}")
     refused = browser.post("/keys", {"account": str(acme.pk), "name": "more", "expiry": "90d"})
     assert refused.status_code == 403
-    assert "This account is closed: it is there to be read" in plain(refused.text)
-    notices.look()
+    assert "This account is closed: you can read its pages" in plain(refused.text)
+    notices.send_due()
     assert [(message.to, message.subject) for message in mail.outbox] == [([OWNER], "Acme is closed")]
     body = str(mail.outbox[0].body)
     assert REASON in body
@@ -104,7 +104,7 @@ def test_a_suspended_account_is_closed_and_its_owners_are_not_told_of_a_lifting(
     suspensions.suspend(acme, "Abuse report 4711", by=None)
     closing.close(acme, REASON, by=None)
     assert Suspension.objects.get(ended_at=None).reason == REASON
-    notices.look()
+    notices.send_due()
     assert [message.subject for message in mail.outbox] == ["Acme is closed"]
 
 
@@ -114,7 +114,7 @@ def test_a_statement_that_cannot_be_written_leaves_the_account_open(acme: Accoun
     there = tmp_path / "there.csv"
     there.write_text("an older one")
     for path in (there, tmp_path / "no such directory" / "final.csv"):
-        with pytest.raises(CommandError, match="names a new file in a directory that is there"):
+        with pytest.raises(CommandError, match="names a new file in a directory that exists"):
             call_command("close_account", acme.name, "--reason", REASON, "--statement", str(path))
     assert Account.objects.get(pk=acme.pk).closed_at is None
     assert there.read_text() == "an older one"
@@ -157,7 +157,7 @@ def test_staff_close_it_on_its_page_which_says_first_what_happens_and_then_has_t
     assert Suspension.objects.get(account=acme).began_by == admin_user
     history = LogEntry.objects.filter(object_id=str(acme.pk)).order_by("pk")
     assert history[0].change_message == f"Closed: {REASON}"
-    notices.look()
+    notices.send_due()
     assert [message.subject for message in mail.outbox] == ["Acme is closed"]
 
 

@@ -44,7 +44,7 @@ def take(account: Account, amount: str) -> None:
 def mailed() -> list[tuple[str, str]]:
     """Looks, and returns to whom what was sent."""
     mail.outbox.clear()
-    sent = notices.look()
+    sent = notices.send_due()
     assert sent == len(mail.outbox)
     return sorted((message.to[0], str(message.subject)) for message in mail.outbox)
 
@@ -246,7 +246,7 @@ def test_many_workers_send_it_once(account: Account) -> None:
 
     def run(_number: int) -> int:
         try:
-            return notices.look()
+            return notices.send_due()
         finally:
             connections.close_all()
 

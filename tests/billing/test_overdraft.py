@@ -32,7 +32,7 @@ def take(account: Account, amount: str) -> None:
 
 
 def look(**options: int) -> int:
-    raised = overdraft.look(**options)
+    raised = overdraft.raise_alerts(**options)
     finish()
     return raised
 
@@ -107,7 +107,7 @@ def test_a_look_at_healthy_accounts_is_two_statements(
     account: Account, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     with django_assert_num_queries(2):  # recovered, far below zero
-        overdraft.look()
+        overdraft.raise_alerts()
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
@@ -123,7 +123,7 @@ def test_workers_that_look_at_once_tell_once() -> None:
 
     def run(_number: int) -> int:
         try:
-            return overdraft.look()
+            return overdraft.raise_alerts()
         finally:
             connections.close_all()
 

@@ -60,7 +60,7 @@ def leave_traces(account: Account, email: str) -> Client:
         account=account, alias_id=uuid.uuid4(), event_type="created", by=person, created_at=key.created_at
     )
     suspensions.suspend(account, "late payment", by=owner)
-    notices.look()
+    notices.send_due()
     suspensions.lift(account, by=owner)
     membership = Membership.objects.get(user=person)
     LogEntry.objects.log_actions(owner.pk, [membership], CHANGE, f"Wrote to {email.upper()}.", single_object=True)
@@ -117,7 +117,7 @@ def test_who_acted_as_staff_is_an_id_in_the_history(acme: Account) -> None:
         changed_by_name=staff.email,
         via="admin",
     )
-    assert "who is inactive" in forget(staff.email)
+    assert "keeps the person, inactive" in forget(staff.email)
     assert places_of("boss@staff.example") | places_of("ada") == set()
     (entry,) = LogEntry.objects.all()
     assert entry.user.email == f"person-{staff.pk}@forgotten.invalid"

@@ -58,7 +58,7 @@ def test_sums_have_bounds_and_say_how_many_requests_know_them(member: Client, ac
     assert "Electricity, location-based 0.216 kg CO₂e 0.183 to 0.348 known for 2 of 3" in page
     assert "Embodied carbon 0.006 kg CO₂e known for 1 of 3 Total 0.222 kg CO₂e" in page
     assert "Energy of 1 of 3 requests was measured by the provider" in page
-    assert "for the 1 request whose method has them" in page
+    assert "for the 1 request whose method gives bounds" in page
     assert "A table, 2024" in page
     assert "tokens-2026-11" in page
 

@@ -15,7 +15,7 @@ from accounts.models import Account, User
 from aliases import changes
 from aliases.targets import Target
 from billing.models import Generation
-from billing.usage.request_failures import NOBODY, Counted, FailureDay, RequestFailure
+from billing.usage.request_failures import NOBODY, FailureDay, FailureGroup, RequestFailure
 from billing.usage.statistics import Days, Scope
 from dashboard import records as records_page
 from dashboard.parts import advice
@@ -118,7 +118,11 @@ def mixed(account: Account) -> dict[str, str]:
     RequestFailure.objects.filter(pk=made["of the laptop"].removeprefix("req-")).update(key=other)
     count = FailureDay.objects.filter(status=503, alias_id=NOBODY).get()
     FailureDay.objects.create(
-        **{**Counted(*(getattr(count, f) for f in Counted._fields))._asdict(), "key_id": other.pk, "requests": 1}
+        **{
+            **FailureGroup(*(getattr(count, f) for f in FailureGroup._fields))._asdict(),
+            "key_id": other.pk,
+            "requests": 1,
+        }
     )
     return made | {"alias": str(alias.pk), "laptop": str(other.pk)}
 

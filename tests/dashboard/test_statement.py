@@ -136,7 +136,7 @@ def test_days_at_fault_lead_to_the_credit_page_with_the_reason_beside_their_fiel
 def test_a_format_that_is_none_is_told_as_plain_text(member: Client) -> None:
     response = member.get("/statement", {"format": "xlsx"})
     assert (response.status_code, response["Content-Type"]) == (400, "text/plain; charset=utf-8")
-    assert "format: 'xlsx' is none of csv, jsonl" in response.text
+    assert "format: 'xlsx' is not one of csv, jsonl" in response.text
 
 
 def test_it_is_only_read(member: Client) -> None:

@@ -17,21 +17,21 @@ from gateway.money import plain
 
 class Command(OperatorCommand):
     help = (
-        "Closes an account: its keys are deleted, its invitations revoked, and its members may read, and no more. "
-        "Nothing takes it back: a customer who returns gets a new account."
+        "Closes an account: its keys are deleted, its invitations are revoked, and its members may only read. "
+        "It cannot be undone: a customer who returns gets a new account."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_account(parser)
-        parser.add_argument("--reason", required=True, metavar="TEXT", help="why; its owners are told by mail")
-        where = "where its final statement goes: JSONL if it is named so, else CSV; it must not be there yet"
+        parser.add_argument("--reason", required=True, metavar="TEXT", help="why; the mail to its owners quotes it")
+        where = "a new file for its final statement: JSONL if the name ends with .jsonl, else CSV"
         parser.add_argument("--statement", required=True, type=Path, metavar="FILE", help=where)
 
     def handle(self, *_args: Any, **options: Any) -> None:
         account, reason = account_from(options["account"]), reason_from(options["reason"])
         path: Path = options["statement"]
         if path.exists() or not path.absolute().parent.is_dir():
-            raise CommandError(f"{path}: --statement names a new file in a directory that is there.")
+            raise CommandError(f"{path}: --statement names a new file in a directory that exists.")
         with self.committed_once_printed():
             try:
                 deleted, revoked = closing.close(account, reason, by=None)
@@ -51,9 +51,9 @@ class Command(OperatorCommand):
             totals = write(path, account, Period(account.created_at, timezone.now()), format_)
         except OSError as error:
             raise CommandError(
-                f"{path}: {error.strerror}. The account has been closed all the same: write its statement by "
+                f"{path}: {error.strerror}. The account has been closed all the same: write its statement with "
                 "export_usage."
             ) from None
         if not totals.reconciled:
             raise CommandError(f"The account has been closed, but {path} does not add up: run verify_ledger.")
-        self.stdout.write(f"{path} has its final statement, of {totals.requests} requests.")
+        self.stdout.write(f"{path} has its final statement of {totals.requests} requests.")

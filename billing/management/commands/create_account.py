@@ -28,10 +28,10 @@ class Command(OperatorCommand):
             "--currency", metavar="CODE", help="ISO 4217; fixed once there is a ledger entry; default: EUR"
         )
         parser.add_argument("--credit", type=amount, metavar="AMOUNT", help="the opening credit")
-        parser.add_argument("--owner", metavar="EMAIL", help="the owner; who is new sets a password by a reset")
-        parser.add_argument("--key", metavar="LABEL", help="creates an API key of that name too, which lives 90 days")
+        parser.add_argument("--owner", metavar="EMAIL", help="the owner; a new person sets a password by a reset")
+        parser.add_argument("--key", metavar="LABEL", help="also creates an API key of that name, valid for 90 days")
         parser.add_argument(
-            "--if-absent", action="store_true", help="creates what is missing, so that it may be run again"
+            "--if-absent", action="store_true", help="creates only what is missing, so that it may be run again"
         )
         parser.add_argument("--json", action="store_true", help="prints an object with what was created")
 
@@ -56,13 +56,13 @@ class Command(OperatorCommand):
                 self.stdout.write(json.dumps(_described(account, is_new, options["key"], token), ensure_ascii=False))
             else:
                 self.stdout.write("\n".join(filter(None, (str(account.pk), token))))
-            self.stdout.flush()  # before anything is said of it
+            self.stdout.flush()  # so that the result comes before a warning
             if warning := rate_warning(account):
                 self.stderr.write(f"Warning: {warning}")
 
 
 def _token(account: Account, name: str, is_enough: bool) -> str | None:
-    """Returns a new key's token; None where the account has a key of that name and that `is_enough`."""
+    """Creates a key and returns its token; None if `is_enough` is true and the account has a key of that name."""
     if is_enough and keys.find(account, name) is not None:
         return None
     return keys.issue(account, name=name)[1]

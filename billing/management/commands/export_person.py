@@ -12,7 +12,7 @@ from gateway.management.base import OperatorCommand
 
 class Command(OperatorCommand):
     only_reads = True
-    help = "Prints, as JSON, every row of the database about the person of an e-mail address, but digests of secrets."
+    help = "Prints, as JSON, every row of the database about the person of an e-mail address, without secrets' digests."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("email", metavar="EMAIL")

@@ -10,8 +10,8 @@ from gateway.management.base import OperatorCommand
 
 class Command(OperatorCommand):
     help = (
-        "Erases the person of an e-mail address: memberships, invitations, sessions, notices and the person. Of one "
-        "who acted as staff the history keeps an id. It needs the role that migrates. Nothing takes it back."
+        "Erases the person of an e-mail address: memberships, invitations, sessions, notices and the person. If they "
+        "acted as staff, the history keeps an id. It needs the role that migrates, and it cannot be undone."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

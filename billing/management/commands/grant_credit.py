@@ -17,8 +17,8 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         add_account(parser)
         parser.add_argument("amount", type=amount, metavar="AMOUNT", help="in the account's currency")
-        parser.add_argument("--reference", required=True, metavar="REF", help="granted once per account")
-        parser.add_argument("--reason", metavar="TEXT", help="for staff to read, beside the entry in the admin")
+        parser.add_argument("--reference", required=True, metavar="REF", help="booked only once per account")
+        parser.add_argument("--reason", metavar="TEXT", help="a note that staff read with the entry in the admin")
         parser.add_argument("--correction", action="store_true", help="a correction, which may be negative")
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -30,7 +30,7 @@ class Command(OperatorCommand):
             except (ledger.InvalidAmount, ledger.InvalidReference, ledger.ReferenceConflict) as error:
                 raise CommandError(str(error)) from None
             self.stdout.write(plain(credit.balance))
-            self.stdout.flush()  # before anything is said of it
+            self.stdout.flush()  # so that the balance comes before the notes
             self.stderr.write(f"This is the balance of {account.name} ({account.pk}) in {account.currency}.")
             if credit.repeated:
                 self.stderr.write(f"Reference {options['reference']!r} is already recorded; nothing changed.")

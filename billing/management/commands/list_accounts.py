@@ -81,7 +81,7 @@ def _row(account: Account, spent: Totals) -> tuple[str, ...]:
 
 
 def _described(account: Account, spent: Totals, days: Days) -> dict[str, Any]:
-    """Amounts are decimal strings, as in a statement."""
+    """Describes an account with amounts as decimal strings, as in a statement."""
     return {
         "id": str(account.pk),
         "name": account.name,

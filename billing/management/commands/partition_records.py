@@ -14,17 +14,17 @@ MOST_MONTHS = 60
 
 class Command(OperatorCommand):
     help = (
-        "Makes the table of records one with a partition for each month to come (PostgreSQL), beside live traffic. "
-        "Run again, it adds the months that are missing. Without --apply it says what it would do."
+        "Partitions the table of records by month (PostgreSQL), during live traffic, and adds partitions for the next "
+        "months. Run again, it adds the months that are missing. Without --apply it prints what it would do."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--months", type=int, default=12, metavar="N", help="to have ahead (12)")
+        parser.add_argument("--months", type=int, default=12, metavar="N", help="how many months to have ahead (12)")
         parser.add_argument("--apply", action="store_true", help="do it")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         if connection.vendor != "postgresql":
-            raise CommandError("SQLite has no partitions: DATABASE_URL is to be a PostgreSQL.")
+            raise CommandError("SQLite has no partitions: DATABASE_URL must name a PostgreSQL database.")
         if not 1 <= options["months"] <= MOST_MONTHS:
             raise CommandError(f"--months is 1 to {MOST_MONTHS}.")
         now = timezone.now()
@@ -36,7 +36,7 @@ class Command(OperatorCommand):
             return
         missing = partitions.months_missing(now, options["months"])
         if not partitions.is_partitioned():
-            self.stdout.write(f"would make {partitions.TABLE} the partition of all that is before {missing[0]:%Y-%m}")
+            self.stdout.write(f"would make {partitions.TABLE} the partition of all records before {missing[0]:%Y-%m}")
         if missing:
             self.stdout.write(f"would add {len(missing)} months, {missing[0]:%Y-%m} to {missing[-1]:%Y-%m}")
-        self.stdout.write("--apply does it" if missing else "nothing is to be done")
+        self.stdout.write("--apply does it" if missing else "there is nothing to do")

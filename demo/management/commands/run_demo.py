@@ -1,4 +1,4 @@
-"""`manage.py run_demo`: everything that `make run` does once the packages are installed, in one process."""
+"""Does everything that `make run` does once the packages are installed."""
 
 import http.client
 import json
@@ -20,7 +20,7 @@ from demo.processes import HOST, Children, DemoFailed, accepts, require_free
 
 MODEL = "sim/demo/echo"
 START_SECONDS = 30.0
-STOP_MARGIN_SECONDS = 15.0  # above the drain: gunicorn's own patience is 10 s longer than the worker's
+STOP_MARGIN_SECONDS = 15.0  # longer than the drain, since gunicorn waits 10 s longer than its workers
 
 
 class Command(BaseCommand):
@@ -28,7 +28,7 @@ class Command(BaseCommand):
         "Runs the demo: migrates, seeds the demo catalogue, creates the demo account, then starts the simulated "
         "provider (PORT + 1) and the gateway (PORT) and prints how to use them. Ctrl-C stops both."
     )
-    requires_system_checks: list[str] = []  # `make check` runs them; here they would delay every start
+    requires_system_checks: list[str] = []  # `make check` runs them; they would delay every start
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         try:
@@ -47,7 +47,7 @@ class Command(BaseCommand):
         for wanted in (port, port + 1):
             require_free(wanted)
         origin = f"http://{HOST}:{port}"
-        # Ours, which has read .env, and what the two servers must agree on.
+        # The environment of this process, which has read .env, and the variables that both servers must share.
         own = {"BIND": HOST, "PORT": str(port), "DEMO_SIMULATOR": f"{HOST}:{port + 1}"}
         env = {"PUBLIC_URL": origin, **os.environ, **own}
         with Children(settings.GATEWAY_DRAIN_TIMEOUT + STOP_MARGIN_SECONDS) as children:
@@ -96,7 +96,7 @@ def _is_healthy(port: int) -> bool:
 
 @contextmanager
 def _signals_as_ctrl_c() -> Iterator[None]:
-    """SIGTERM ends the demo as Ctrl-C does, and so does SIGINT where a shell started us with it ignored."""
+    """Makes SIGTERM end the demo like Ctrl-C, and also SIGINT if a shell has started the demo with SIGINT ignored."""
     before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

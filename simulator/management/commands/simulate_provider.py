@@ -1,4 +1,4 @@
-"""`manage.py simulate_provider`: the simulated upstream, a real HTTP server with faults on request."""
+"""Runs the simulated provider as a command of Django."""
 
 from typing import Any
 
@@ -8,17 +8,17 @@ from simulator.server import add_arguments, serve
 
 
 class Command(BaseCommand):
-    """Run the simulated provider. It needs no database."""
+    """Runs the simulated provider. It needs no database."""
 
     help = "Run a simulated provider that answers deterministically and fails as the model name asks."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the same options as `python -m simulator`."""
+        """Takes the same options as `python -m simulator`."""
         add_arguments(parser)
 
     def handle(self, *_arguments: Any, **options: Any) -> None:
-        """Listen until SIGTERM or SIGINT."""
+        """Listens until SIGTERM or SIGINT."""
         try:
             serve(options["port"], options["dialect"], self._announce)
         except OSError as error:
