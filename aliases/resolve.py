@@ -11,15 +11,18 @@ from billing.usage.request_failures import Named
 from catalogue.routing import health, nearest, quota, selection
 from catalogue.routing.routes import ALIAS, AliasId, AutoId, ExplicitId, Route, Snapshot, parse_model_id, pin
 from gateway.db.pool import BRIEF_SECONDS, answering_within, release
-from gateway.db.sessions import Statement, sessions_of
+from gateway.db.reads import TEXT, UUID, RowQuery, read_row
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName, InvalidRequest
 from gateway.observing.request_events import RequestEvent
 
 from .models import Alias
 
-BY_NAME = Statement(
-    b"alias by name",
-    b"SELECT id, provider, canonical_id, locode FROM aliases_alias WHERE account_id = $1::uuid AND name = $2::varchar",
+# Finds where an account's alias leads now.
+BY_NAME = RowQuery(
+    "alias by name",
+    "SELECT id, provider, canonical_id, locode FROM aliases_alias WHERE account_id = %s AND name = %s",
+    parameters=(UUID, TEXT),
+    columns=(UUID, TEXT, TEXT, TEXT),
 )
 MOST_COMPARED = 100  # aliases of an account that are searched for a similar name
 
@@ -88,26 +91,13 @@ def _aliased(
     now: datetime,
     event: RequestEvent | None,
 ) -> Resolution:
-    target = _read(account_id, wanted.name)
+    target = read_row(BY_NAME, account_id, wanted.name)  # not cached: a repoint acts on the very next request
     if target is None:
         raise absent(account_id, wanted.name, param="model")
     if event is not None:
         event.alias_id = target[0]
     route = _pinned(snapshot, ExplicitId(*target[1:]), now)
     return Resolution(route, requested_alias=str(wanted), alias_id=target[0])
-
-
-def _read(account_id: uuid.UUID, name: str) -> tuple[uuid.UUID, str, str, str] | None:
-    # Not cached, so that a changed target takes effect with the next request.
-    sessions = sessions_of("default")
-    if sessions is not None:
-        row = sessions.read(BY_NAME, [account_id.hex.encode(), name.encode()])
-        return None if row is None else (uuid.UUID(bytes=row[0]), row[1].decode(), row[2].decode(), row[3].decode())
-    try:
-        aliases = Alias.objects.filter(account_id=account_id, name=name)
-        return aliases.values_list("id", "provider", "canonical_id", "locode").first()
-    finally:
-        release("default")
 
 
 def ids_of(named: Collection[Named]) -> dict[Named, uuid.UUID]:

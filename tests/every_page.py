@@ -23,7 +23,7 @@ from tests.dashboard.people import joined
 OWNER, MEMBER, INVITED = "owner@acme.example", "member@acme.example", "invited@elsewhere.example"
 VERBS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 # The documents: tests/reference.
-NO_PAGES = ("^(?:api/)?v1/", "docs", r"^openapi\.json/?$", *LIVE_PATHS, READY_PATH)
+NO_PAGES = ("^(?:api/)?v1/", "docs", "llms.txt", r"^openapi\.json/?$", *LIVE_PATHS, READY_PATH)
 
 
 class Page(NamedTuple):
@@ -89,11 +89,12 @@ def dashboard() -> Iterator[tuple[str, str]]:
         if str(pattern.pattern).startswith("admin/") or str(pattern.pattern) in NO_PAGES:
             continue
         for page in _leaves(pattern):
-            if str(page.pattern).startswith("admin/") or str(page.pattern) in NO_PAGES:
+            route = str(page.pattern)
+            if route.startswith(("admin/", "docs/")) or route in NO_PAGES:
                 continue
             assert page.name, f"{page.pattern} has no name"
-            [(route, _)] = get_resolver().reverse_dict.getlist(page.name)[0][0]
-            yield page.name, route
+            [(address, _)] = get_resolver().reverse_dict.getlist(page.name)[0][0]
+            yield page.name, address
 
 
 def _leaves(pattern: URLPattern | URLResolver) -> Iterator[URLPattern]:

@@ -17,7 +17,7 @@ from billing.usage import rollups
 from billing.usage.request_failures import RequestFailure, drop_some, failure_log
 from catalogue.routing import snapshot
 from gateway.server.hooks import Periodic, worker_hooks
-from inference.authentication import BALANCE, PREPARED
+from inference.authentication import BALANCE, KEY_WITH_ACCOUNT
 from tests import every_admin_page
 from tests.billing.api import Holder
 from tests.billing.plans import update_statistics
@@ -51,7 +51,7 @@ READS = re.compile(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b")
 # Rows that are looked up by their ids, of which so many may cost more by an index: they are found by one.
 MANY_AT_ONCE = 'DELETE FROM "billing_requestfailure" WHERE "billing_requestfailure"."id" IN (SELECT'
 OF_SESSIONS = (
-    *(PREPARED, BALANCE, BY_NAME),
+    *(query.statement for query in (KEY_WITH_ACCOUNT, BALANCE, BY_NAME)),
     *(ledger.statement(counts_quota=quota, has_checkpoint=checkpoint) for quota in (0, 1) for checkpoint in (0, 1)),
 )
 
