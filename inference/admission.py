@@ -135,7 +135,7 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
         event=event,
     )
     # 3. Reserve its cost.
-    if not call.counts:
+    if not call.is_count:
         _reserve(admitted)
     return admitted
 
@@ -192,7 +192,7 @@ def purpose_of(form: WireForm, call: Call, payer: Payer) -> Purpose:
         NAMES[call.shape],
         partial(refusals, form, call),
         partial(conversation, call, payer),
-        may_probe=not call.counts,
+        may_probe=not call.is_count,
     )
 
 
@@ -247,7 +247,7 @@ def conversation(call: Call, payer: Payer) -> bytes | None:
     shared: dict[str, Any]
     if cache_key := call.body.get("prompt_cache_key"):
         shared = {"prompt_cache_key": cache_key}
-    elif call.counts or any(message["role"] not in ASKING for message in messages):
+    elif call.is_count or any(message["role"] not in ASKING for message in messages):
         shared = {"messages": list(_beginning(messages))}
     else:
         return None

@@ -27,9 +27,10 @@ class Call:
     - `body` goes upstream, in the API of its `shape`. It has no nulls and none of the fields that the gateway owns
       (model, stream, caps), which each dialect writes in its own way.
     - `max_tokens` caps each choice.
-    - `sent` names all fields that the client sent, `adjusted` those that are changed or dropped for every upstream.
-    - `asked` is what the wire form needs of its request to write the answer.
-    - `counts` means that only the prompt's tokens are counted.
+    - `sent_fields` names all fields that the client sent, `adjusted_fields` those that are changed or dropped for every
+      upstream.
+    - `form_state` is what the wire form needs of its request to write the answer.
+    - `is_count` means that only the prompt's tokens are counted.
     - `original_body` is the client's body if `body` is a translation of it.
     """
 
@@ -40,11 +41,11 @@ class Call:
     include_usage: bool = False
     max_tokens: int | None = None
     choices: int = 1
-    sent: frozenset[str] = frozenset()
-    adjusted: tuple[str, ...] = ()
+    sent_fields: frozenset[str] = frozenset()
+    adjusted_fields: tuple[str, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
-    asked: Any = None
-    counts: bool = False
+    form_state: Any = None
+    is_count: bool = False
     original_body: dict[str, Any] | None = None
 
     def drop_content(self) -> None:

@@ -163,7 +163,7 @@ def _param(path: str, call: Call) -> str | None:
     if match is None:
         return None
     name, within = match[1], match[2] or ""
-    own = next((own for own in CLIENTS_NAMES.get(name, (name,)) if own in call.sent), None)
+    own = next((own for own in CLIENTS_NAMES.get(name, (name,)) if own in call.sent_fields), None)
     return name + within if own == name else own
 
 

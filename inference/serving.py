@@ -275,7 +275,7 @@ def _complete(admitted: Admitted, client: Client) -> Answer:
         report = settle(admitted, outcome)
     if not ENDINGS[outcome.ending].is_billed:
         raise refusal(ContradictoryUsage(), admitted, record=admitted.public_id)
-    adjusted = (*admitted.upstream_call.adjusted, *upstream.adjusted)
+    adjusted = (*admitted.upstream_call.adjusted_fields, *upstream.adjusted)
     return Answer(admitted.public_id, admitted.form.answer(answer, admitted.call, report), adjusted)
 
 

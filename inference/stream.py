@@ -118,7 +118,7 @@ class BilledStream:
     @property
     def adjusted(self) -> tuple[str, ...]:
         """Returns the parameters that were changed or dropped on the way to the upstream."""
-        return (*self._admitted.upstream_call.adjusted, *self._upstream.adjusted)
+        return (*self._admitted.upstream_call.adjusted_fields, *self._upstream.adjusted)
 
     def __iter__(self) -> Iterator[bytes]:
         return self

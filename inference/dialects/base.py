@@ -95,16 +95,16 @@ class Reply:
     is_malformed: bool = False
 
 
-class Untold(dict[str, None]):
+class DroppedFields(dict[str, None]):
     """Collects, in order, the names of the fields that a translation left out or changed, to disclose them to clients.
 
     A field at the top level is listed by its path, one within messages, blocks or tools by its own name.
     """
 
-    def beyond(self, source: Mapping[str, Any], told: Collection[str]) -> None:
-        """Adds the fields of `source` that are neither empty nor among those that the upstream is `told`."""
+    def add_unhandled(self, source: Mapping[str, Any], handled: Collection[str]) -> None:
+        """Adds the fields of `source` that are neither empty nor `handled` by the translation."""
         for name, value in source.items():
-            if value and name not in told:
+            if value and name not in handled:
                 self[name] = None
 
 

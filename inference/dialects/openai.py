@@ -34,9 +34,9 @@ from .base import (
     NOTHING,
     REROUTING_FIELDS,
     SURELY_SHALLOW,
+    DroppedFields,
     Reply,
     StreamDecoder,
-    Untold,
     check_object,
     check_words,
     counted_reply,
@@ -95,9 +95,9 @@ class OpenAIDialect:
         """Returns the client's fields, unchanged, with the upstream's model name and its field for the cap."""
         taken, adjusted = without_parameters(call.body, route.upstream.refused_parameters)
         body: dict[str, Any] = {**taken, "model": route.upstream_model}
-        untold = Untold()
+        dropped = DroppedFields()
         if call.shape == Shape.CHAT:
-            body["messages"] = _messages(call.body["messages"], route.upstream, untold)
+            body["messages"] = _messages(call.body["messages"], route.upstream, dropped)
         passes = call.shape == Shape.RESPONSES
         if passes:
             body["store"] = False  # without the field, the provider would store the answer
@@ -108,7 +108,7 @@ class OpenAIDialect:
             if route.upstream.stream_options and not passes:
                 body["stream_options"] = {"include_usage": True}
         url = route.base_url.rstrip("/") + PATHS[call.shape]
-        return UpstreamRequest(url, encoded(body), HEADERS(route.upstream), (*adjusted, *untold))
+        return UpstreamRequest(url, encoded(body), HEADERS(route.upstream), (*adjusted, *dropped))
 
     def health_request(self, upstream: Upstream) -> UpstreamRequest:
         return UpstreamRequest(f"{upstream.base_url.rstrip('/')}/models", b"", HEADERS(upstream))
@@ -390,14 +390,14 @@ def measured_units_in(answer: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _messages(messages: list[dict[str, Any]], upstream: Upstream, untold: Untold) -> list[dict[str, Any]]:
+def _messages(messages: list[dict[str, Any]], upstream: Upstream, dropped: DroppedFields) -> list[dict[str, Any]]:
     """Returns the messages without the role `developer` and without reasoning, if the upstream does not take these."""
     if not upstream.developer_role and "developer" in map(itemgetter("role"), messages):
         messages = [
             {**message, "role": "system"} if message["role"] == "developer" else message for message in messages
         ]
     if not upstream.reasoning_content and (thinking := [each for each in messages if not _THOUGHTS.isdisjoint(each)]):
-        untold |= {name: None for message in thinking for name in THOUGHTS if message.get(name)}
+        dropped |= {name: None for message in thinking for name in THOUGHTS if message.get(name)}
         messages = [without(message, THOUGHTS) for message in messages]
     return messages
 

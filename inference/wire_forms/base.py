@@ -26,7 +26,7 @@ from ..answers import Aggregate, WholeFromDeltas, chat_answer, chat_output_bytes
 from ..authentication import Payer, authenticate
 from ..call import Call, Shape
 from ..chunks import ChatNormaliser, Normaliser
-from ..dialects.base import Untold
+from ..dialects.base import DroppedFields
 from ..words import without
 from .framing import HIDES_REASONING, ChunkFraming, Framing, Report, without_reasoning
 
@@ -61,11 +61,11 @@ class WireForm(ABC):
 
     def upstream_call(self, call: Call, route: Route) -> Call:
         """Translates the call to `shape`, for this route. Raises InvalidRequest for what has no equivalent there."""
-        return call if "reasoning_effort" in call.sent else without_effort(call, route)
+        return call if "reasoning_effort" in call.sent_fields else without_effort(call, route)
 
     def call_to_count(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:
         """Checks a request whose tokens are only to be counted. Raises the same errors as `call`."""
-        return replace(self.call(body, environ), counts=True)
+        return replace(self.call(body, environ), is_count=True)
 
     def counted(self, prompt_tokens: int) -> dict[str, Any]:
         """Makes the answer to a request whose tokens were only to be counted."""
@@ -81,7 +81,7 @@ class WireForm(ABC):
 
     def name_as_sent(self, path: str, call: Call) -> str:
         """Returns the client's name for a field of the call that its request was translated to."""
-        return "reasoning" if path == "reasoning_effort" and path not in call.sent else path
+        return "reasoning" if path == "reasoning_effort" and path not in call.sent_fields else path
 
     def normaliser(
         self, *, id: str, created: int, model: str, choices: int, tool_names: Collection[str] = ()
@@ -117,7 +117,7 @@ class WireForm(ABC):
 
     def answer(self, normalised: dict[str, Any], call: Call, report: Report) -> dict[str, Any]:
         """Makes the whole answer that the client gets."""
-        if call.asked == HIDES_REASONING:
+        if call.form_state == HIDES_REASONING:
             normalised = {**normalised, "choices": [without_reasoning(choice) for choice in normalised["choices"]]}
         return {**normalised, **report}
 
@@ -168,11 +168,11 @@ def results_in_text(messages: list[Json]) -> tuple[list[Json], bool]:
     return in_text, count > 0
 
 
-def note_within(name: str, value: Mapping[str, Any], told: Collection[str], untold: Untold) -> None:
-    """Adds to `untold` the paths of a field's members that are not sent upstream."""
-    inner = Untold()
-    inner.beyond(value, told)
-    untold.update({f"{name}.{each}": None for each in inner})
+def note_dropped_within(name: str, value: Mapping[str, Any], handled: Collection[str], dropped: DroppedFields) -> None:
+    """Adds to `dropped` the paths of a field's members that are not sent upstream."""
+    inner = DroppedFields()
+    inner.add_unhandled(value, handled)
+    dropped.update({f"{name}.{each}": None for each in inner})
 
 
 def without_effort(call: Call, route: Route) -> Call:
@@ -181,4 +181,6 @@ def without_effort(call: Call, route: Route) -> Call:
         return call
     if "reasoning_effort" not in route.upstream.refused_parameters and route.modality != Modality.COMPLETION:
         return call
-    return replace(call, body=without(call.body, {"reasoning_effort"}), adjusted=(*call.adjusted, "reasoning_effort"))
+    return replace(
+        call, body=without(call.body, {"reasoning_effort"}), adjusted_fields=(*call.adjusted_fields, "reasoning_effort")
+    )

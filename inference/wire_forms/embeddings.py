@@ -75,7 +75,9 @@ class EmbeddingForm(WireForm):
 
     def call(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:
         present, checked = CHECKS.checked(body)
-        return Call(shape=Shape.EMBEDDING, model=checked["model"], body=pass_through(present), sent=frozenset(present))
+        return Call(
+            shape=Shape.EMBEDDING, model=checked["model"], body=pass_through(present), sent_fields=frozenset(present)
+        )
 
     def normalised(self, answer: Mapping[str, Any], call: Call, *, id: str, created: int, model: str) -> dict[str, Any]:
         encoding = call.body.get("encoding_format")

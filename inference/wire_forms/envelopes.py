@@ -20,7 +20,7 @@ import orjson
 from catalogue.routing.routes import Route
 
 from ..answers import merged, whole
-from ..dialects.base import Untold, is_shallow
+from ..dialects.base import DroppedFields, is_shallow
 from ..words import dicts, object_of, text_of, without
 
 Json = dict[str, Any]
@@ -142,13 +142,13 @@ def _is_item(item: Any) -> bool:
     return isinstance(item, dict) and isinstance(item.get("type", ""), str)
 
 
-def for_route(messages: list[Json], route: Route, field: str) -> tuple[list[Json], Untold]:
+def for_route(messages: list[Json], route: Route, field: str) -> tuple[list[Json], DroppedFields]:
     """Restores the content of the messages' `ENVELOPES`, or drops it if it is another provider's than the route's.
 
     Returns the messages and the names of what was dropped or added. `field` is the name of the envelope in the client's
     API.
     """
-    untold = Untold()
+    dropped = DroppedFields()
     demands = DEMANDS_SIGNATURES.search(route.upstream_model) is not None
     restored = []
     for each in messages:
@@ -159,14 +159,14 @@ def for_route(messages: list[Json], route: Route, field: str) -> tuple[list[Json
             if last["provider"] == route.upstream.slug:
                 message = _with(last, message)
             else:
-                untold[field] = None
+                dropped[field] = None
         if demands and message.get("tool_calls") and not message.get("reasoning_details"):
             first, *others = message["tool_calls"]
             if "extra_content" not in first and "provider_specific_fields" not in first:
                 message = {**message, "tool_calls": [{**first, "extra_content": NOT_SIGNED}, *others]}
-                untold["thought_signature"] = None
+                dropped["thought_signature"] = None
         restored.append(message)
-    return restored, untold
+    return restored, dropped
 
 
 def _with(envelope: Json, message: Json) -> Json:

@@ -20,7 +20,9 @@ Report = Mapping[str, Any]  # `usage` and `gateway_metadata` of a settled answer
 DONE = b"data: [DONE]\n\n"
 # Line ends by Unicode's rules (U+0085, U+2028, U+2029) that JSON allows in a string.
 LINE_ENDS = ((b"\xc2\x85", rb"\u0085"), (b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"))
-HIDES_REASONING = "hides reasoning"  # the `Call.asked` of a completion whose client wants no reasoning in its answer
+HIDES_REASONING = (
+    "hides reasoning"  # the `Call.form_state` of a completion whose client wants no reasoning in its answer
+)
 
 
 class Framing(Protocol):
@@ -67,7 +69,7 @@ class ChunkFraming:
 
     def __init__(self, normaliser: ChunkNormaliser, call: Call) -> None:
         self._normaliser, self._include_usage = normaliser, call.include_usage
-        self._hides_reasoning = call.asked == HIDES_REASONING
+        self._hides_reasoning = call.form_state == HIDES_REASONING
         self._held: Json | None = None  # the last finish chunk, which may have to carry the usage
 
     def frames(self, pending: list[Delta]) -> list[bytes]:

@@ -93,9 +93,9 @@ def sampling_call(
         include_usage=bool(checked.get("stream_options", {}).get("include_usage")),
         max_tokens=checked.get("max_completion_tokens", checked.get("max_tokens", default_cap)),
         choices=checked.get("n", 1),
-        sent=sent,
-        adjusted=tuple(f"reasoning.{name}" for name in reasoning if name not in REASONING),
-        asked=HIDES_REASONING if hides else None,
+        sent_fields=sent,
+        adjusted_fields=tuple(f"reasoning.{name}" for name in reasoning if name not in REASONING),
+        form_state=HIDES_REASONING if hides else None,
     )
 
 

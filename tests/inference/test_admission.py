@@ -25,7 +25,7 @@ def of(key: uuid.UUID = KEY, *, counts: bool = False, **body: Any) -> bytes | No
     """The conversation of a request with this body."""
     shape = Shape.COMPLETION if "prompt" in body else Shape.CHAT
     payer = Payer(key, uuid.UUID(int=2), "EUR", 1, RateLimits(0, 0))
-    return conversation(Call(shape, "auto/test/echo", body, counts=counts), payer)
+    return conversation(Call(shape, "auto/test/echo", body, is_count=counts), payer)
 
 
 @pytest.mark.parametrize(

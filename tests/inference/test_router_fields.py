@@ -88,7 +88,7 @@ def test_an_effort_that_a_model_does_not_take_is_left_out_and_told(account: Cust
     assert faulty_field(ask(account, "sim/text/echo", reasoning_effort="low")) == "reasoning_effort"
     call = Call(Shape.CHAT, "m", {"messages": HELLO, "reasoning_effort": "low"})
     kept = without_effort(call, route(upstream(refused_parameters=frozenset({"reasoning_effort"}))))
-    assert (kept.body, kept.adjusted) == ({"messages": HELLO}, ("reasoning_effort",))
+    assert (kept.body, kept.adjusted_fields) == ({"messages": HELLO}, ("reasoning_effort",))
     assert without_effort(call, route(upstream())) == call
 
 

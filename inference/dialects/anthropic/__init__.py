@@ -15,8 +15,8 @@ from ..base import (
     NO_HEADERS,
     NOTHING,
     REFUSED_OF_MESSAGES,
+    DroppedFields,
     Reply,
-    Untold,
     check_words,
     counted_reply,
     encoded,
@@ -106,12 +106,12 @@ class AnthropicDialect:
         if call.shape == Shape.MESSAGES:
             return _passed(call, route)
         chat = conversation(call.body["messages"])
-        untold = chat.untold
+        dropped = chat.dropped
         body: dict[str, Any] = {
             "model": route.upstream_model,
             "max_tokens": call.max_tokens or route.max_output_tokens or DEFAULT_MAX_TOKENS,
             **_chat(call.body, chat),
-            **_tools(call.body, untold),
+            **_tools(call.body, dropped),
             **_settings(call.body),
         }
         output = output_of(call.body, route.thinking, body)
@@ -124,7 +124,7 @@ class AnthropicDialect:
             url=route.base_url.rstrip("/") + "/messages",
             body=encoded(body),
             headers=_headers(route.upstream),
-            adjusted=(*_adjusted(call.body), *output.adjusted, *untold),
+            adjusted=(*_adjusted(call.body), *output.adjusted, *dropped),
         )
 
     def health_request(self, upstream: Upstream) -> UpstreamRequest:
@@ -138,7 +138,7 @@ class AnthropicDialect:
         message = parse_object(body)
         if (failure := failure_of({"finish_reason": message.get("stop_reason")})) is not None:
             raise ReportedError(report_of(failure))
-        if not isinstance(message.get("content"), list) and not call.counts:
+        if not isinstance(message.get("content"), list) and not call.is_count:
             check_words(message)
             raise MalformedReply("answered without content")
         if call.shape == Shape.MESSAGES:
@@ -172,7 +172,7 @@ def _passed(call: Call, route: Route) -> UpstreamRequest:
     if call.stream:
         body["stream"] = True
     return UpstreamRequest(
-        url=route.base_url.rstrip("/") + ("/messages/count_tokens" if call.counts else "/messages"),
+        url=route.base_url.rstrip("/") + ("/messages/count_tokens" if call.is_count else "/messages"),
         body=encoded(body),
         headers=_headers(route.upstream, call.headers),
         adjusted=adjusted,
@@ -188,12 +188,12 @@ def _chat(body: Mapping[str, Any], chat: Conversation) -> Block:
     return {"messages": chat.messages, **({"system": system} if system else {})}
 
 
-def _tools(body: Mapping[str, Any], untold: Untold) -> Block:
+def _tools(body: Mapping[str, Any], dropped: DroppedFields) -> Block:
     """Returns `tools` and `tool_choice`. The latter forbids parallel calls, unless it is `none`, which cannot say so.
 
     Without tools the API refuses any choice, so one that does not demand a call is left out.
     """
-    tools = [_tool(tool, f"tools[{position}]", untold) for position, tool in enumerate(body.get("tools") or [])]
+    tools = [_tool(tool, f"tools[{position}]", dropped) for position, tool in enumerate(body.get("tools") or [])]
     choice = _tool_choice(body.get("tool_choice"))
     if tools and body.get("parallel_tool_calls") is False and choice.get("type") != "none":
         choice = {"type": "auto", **choice, "disable_parallel_tool_use": True}
@@ -202,13 +202,13 @@ def _tools(body: Mapping[str, Any], untold: Untold) -> Block:
     return {**({"tools": tools} if tools else {}), **({"tool_choice": choice} if choice else {})}
 
 
-def _tool(tool: Mapping[str, Any], path: str, untold: Untold) -> Block:
+def _tool(tool: Mapping[str, Any], path: str, dropped: DroppedFields) -> Block:
     """Merges the two levels of OpenAI's tool into one; extra fields such as `cache_control` are kept."""
     require_function(tool, path)
     function = {name: value for name, value in tool["function"].items() if value is not None}
     schema = function.pop("parameters", None) or EMPTY_SCHEMA
     if function.get("strict") is True:
-        schema = simplified(schema, untold)
+        schema = simplified(schema, dropped)
     elif function.get("strict") is False:
         del function["strict"]
     extras = {name: value for name, value in tool.items() if name not in ("type", "function")}

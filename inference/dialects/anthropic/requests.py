@@ -29,7 +29,7 @@ from gateway.errors import InvalidRequest
 
 from ...call import content_of
 from ...words import REASONING_FIELDS, dicts, text_of
-from ..base import Untold
+from ..base import DroppedFields
 from .schemas import schema_of, simplified
 
 Block = dict[str, Any]
@@ -68,7 +68,7 @@ class Conversation:
 
     system: list[Block]
     messages: list[Block]
-    untold: Untold
+    dropped: DroppedFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,12 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> Conversation:
     """Translates the messages of a chat. Raises InvalidRequest, with the path in `param`, for one that it cannot."""
     # 1. Translate each message by its role.
     system: list[Block] = []
-    untold = Untold()
+    dropped = DroppedFields()
     turns: list[_Turn] = []
     function_call_id = None
     for position, message in enumerate(messages):
         path = f"messages[{position}]"
-        _note(message, untold)
+        _note(message, dropped)
         match message["role"]:
             case "system" | "developer":
                 system += _marked(_blocks(message.get("content"), path), message)
@@ -112,19 +112,19 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> Conversation:
         raise InvalidRequest.of_field(
             "messages", "must contain a message of the user: this model does not take system messages alone."
         )
-    return Conversation(system, chat, untold)
+    return Conversation(system, chat, dropped)
 
 
-def _note(message: Mapping[str, Any], untold: Untold) -> None:
-    """Adds the message's fields that are not translated to `untold`."""
-    told = TRANSLATED_BY_ROLE.get(message["role"], PLAIN_TRANSLATED)
+def _note(message: Mapping[str, Any], dropped: DroppedFields) -> None:
+    """Adds the message's fields that are not translated to `dropped`."""
+    handled = TRANSLATED_BY_ROLE.get(message["role"], PLAIN_TRANSLATED)
     if message["role"] == "assistant" and any(map(_is_signed, dicts(message.get("thinking_blocks")))):
-        told = told | {"thinking_blocks", *REASONING_FIELDS}
-    untold.beyond(message, told)
+        handled = handled | {"thinking_blocks", *REASONING_FIELDS}
+    dropped.add_unhandled(message, handled)
     for block in dicts(message.get("content")):
         image = block.get("image_url")
         if isinstance(image, dict) and image.get("detail") not in (None, "auto"):
-            untold["detail"] = None
+            dropped["detail"] = None
 
 
 def text_blocks(content: Content) -> list[Block]:
@@ -325,10 +325,10 @@ def output_of(body: Mapping[str, Any], kind: str, request: Block) -> Output:
     """
     config: Block = {}
     output = _thinking_of(body, kind, request, config)
-    untold = Untold()
+    dropped = DroppedFields()
     if (schema := schema_of(body.get("response_format"))) is not None:
-        config["format"] = {"type": "json_schema", "schema": simplified(schema, untold)}
-        output.adjusted += ("response_format",) if untold else ()
+        config["format"] = {"type": "json_schema", "schema": simplified(schema, dropped)}
+        output.adjusted += ("response_format",) if dropped else ()
     own = body.get("output_config")
     if config and (own is None or isinstance(own, dict)):
         output.fields["output_config"] = {**config, **(own or {})}

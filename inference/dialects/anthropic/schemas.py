@@ -13,7 +13,7 @@ import orjson
 from gateway.errors import InvalidRequest
 from gateway.server.turns import in_turns
 
-from ..base import Untold, encoded
+from ..base import DroppedFields, encoded
 
 Schema = dict[str, Any]
 
@@ -57,33 +57,33 @@ def schema_of(response_format: Any) -> Schema | None:
     return schema
 
 
-def simplified(schema: Mapping[str, Any], untold: Untold) -> Schema:
-    """Returns the schema without the keywords that the API refuses, and adds their names to `untold`.
+def simplified(schema: Mapping[str, Any], dropped: DroppedFields) -> Schema:
+    """Returns the schema without the keywords that the API refuses, and adds their names to `dropped`.
 
     Raises InvalidRequest for a schema that is nested too deep to be sent.
     """
     encoded(schema)
-    simpler: Schema = _simplified(schema, untold)
+    simpler: Schema = _simplified(schema, dropped)
     return simpler
 
 
-def _simplified(schema: Any, untold: Untold) -> Any:
+def _simplified(schema: Any, dropped: DroppedFields) -> Any:
     if not isinstance(schema, Mapping):
         return schema
     if isinstance(schema.get("$ref"), str):
-        return _reference(schema, untold)
+        return _reference(schema, dropped)
     kept: Schema = {}
     hints: Schema = {}
     for name, value in schema.items():
         if name == "oneOf" and isinstance(value, list) and "anyOf" not in schema:
-            kept["anyOf"] = _within("anyOf", value, untold)
-            untold[name] = None
-        elif (parts := _within(name, value, untold)) is not None:
+            kept["anyOf"] = _within("anyOf", value, dropped)
+            dropped[name] = None
+        elif (parts := _within(name, value, dropped)) is not None:
             kept[name] = parts
         elif _is_supported(name, value):
             kept[name] = value
         elif name not in ANNOTATIONS:
-            untold[name] = None
+            dropped[name] = None
             hints[name] = value
     if _is_of_objects(schema):
         kept["additionalProperties"] = False  # the API requires it
@@ -94,28 +94,28 @@ def _simplified(schema: Any, untold: Untold) -> Any:
     return kept
 
 
-def _reference(schema: Mapping[str, Any], untold: Untold) -> Schema:
+def _reference(schema: Mapping[str, Any], dropped: DroppedFields) -> Schema:
     """Simplifies a reference, next to which the API allows only definitions."""
     kept: Schema = {}
     for name, value in schema.items():
         if name == "$ref":
             kept[name] = value
         elif name in DEFINITIONS:
-            kept[name] = _within(name, value, untold)
+            kept[name] = _within(name, value, dropped)
         elif name not in ANNOTATIONS:
-            untold[name] = None
+            dropped[name] = None
     return kept
 
 
-def _within(name: str, value: Any, untold: Untold) -> Any:
+def _within(name: str, value: Any, dropped: DroppedFields) -> Any:
     """Returns the schemas within a keyword, simplified; None for a keyword that holds no schemas."""
     if isinstance(value, dict):
         if name == "properties" or name in DEFINITIONS:
-            return {key: _simplified(each, untold) for key, each in in_turns(value.items())}
+            return {key: _simplified(each, dropped) for key, each in in_turns(value.items())}
         if name == "items":
-            return _simplified(value, untold)
+            return _simplified(value, dropped)
     if isinstance(value, list) and name in ("anyOf", "allOf"):
-        return [_simplified(each, untold) for each in in_turns(value)]
+        return [_simplified(each, dropped) for each in in_turns(value)]
     return None
 
 

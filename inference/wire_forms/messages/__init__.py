@@ -217,7 +217,7 @@ class MessagesForm(WireForm):
         return self._checked(body, environ, CHECKS)
 
     def call_to_count(self, body: Json, environ: Mapping[str, Any]) -> Call:
-        return replace(self._checked(body, environ, CHECKS_OF_COUNT), counts=True)
+        return replace(self._checked(body, environ, CHECKS_OF_COUNT), is_count=True)
 
     def counted(self, prompt_tokens: int) -> Json:
         return {"input_tokens": prompt_tokens}
@@ -232,8 +232,8 @@ class MessagesForm(WireForm):
             body={name: value for name, value in present.items() if name not in OWNED},
             stream=checked.get("stream", False),
             max_tokens=checked.get("max_tokens"),
-            sent=frozenset(present),
-            adjusted=stripped,
+            sent_fields=frozenset(present),
+            adjusted_fields=stripped,
             headers=headers,
         )
 
@@ -242,15 +242,15 @@ class MessagesForm(WireForm):
 
     def upstream_call(self, call: Call, route: Route) -> Call:
         """Turns the call into a chat. Agents ask every model to think, so an effort that a model lacks is dropped."""
-        body, untold = chat_of(call.body, takes_none=route.thinking == Thinking.EFFORT)
-        body["messages"], untold_there = for_route(body["messages"], route, "signature")
-        adjusted = (*call.adjusted, *untold, *untold_there)
-        chat = replace(call, shape=Shape.CHAT, body=body, adjusted=adjusted, headers={})
+        body, dropped = chat_of(call.body, takes_none=route.thinking == Thinking.EFFORT)
+        body["messages"], dropped_there = for_route(body["messages"], route, "signature")
+        adjusted = (*call.adjusted_fields, *dropped, *dropped_there)
+        chat = replace(call, shape=Shape.CHAT, body=body, adjusted_fields=adjusted, headers={})
         return without_effort(chat, route)
 
     def name_as_sent(self, path: str, call: Call) -> str:
         if path == "reasoning_effort":
-            return "thinking" if "thinking" in call.sent else "output_config.effort"
+            return "thinking" if "thinking" in call.sent_fields else "output_config.effort"
         return CHAT_NAMES.get(path, path)
 
     def payer(self, environ: Mapping[str, Any]) -> Payer:

@@ -1,8 +1,8 @@
 """Translates requests of the Messages API into chats, for routes of other dialects, with pure functions.
 
-What a chat has no field for (`cache_control`, signatures, …) is dropped and collected in `Untold`; blocks that a chat
-cannot express are refused. The billing line in Claude Code's system prompt is dropped as well, because it changes and
-would defeat every prompt cache.
+Fields that a chat does not have (`cache_control`, signatures, …) go into `DroppedFields`. Blocks that it cannot express
+are refused. The billing line in Claude Code's system prompt is dropped as well: it changes, and would defeat every prompt
+cache.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,10 +18,10 @@ from gateway.edge.checks import (
 )
 from gateway.errors import InvalidRequest
 
-from ...dialects.base import Untold, encoded
+from ...dialects.base import DroppedFields, encoded
 from ...words import without
 from ..base import (
-    note_within,
+    note_dropped_within,
     results_in_text,
 )
 from ..envelopes import ENVELOPES, opened, parts_of_id
@@ -58,33 +58,33 @@ FAILED = "Error:"  # put before the result of a tool that has failed
 LOADED = "Loaded tools:"  # put before the names of tools that the client's tool search has found
 
 
-def chat_of(body: Mapping[str, Any], *, takes_none: bool = False) -> tuple[Json, Untold]:
+def chat_of(body: Mapping[str, Any], *, takes_none: bool = False) -> tuple[Json, DroppedFields]:
     """Returns the body of a chat, and the names of fields that it leaves out. Raises InvalidRequest.
 
     `takes_none` means that the model accepts the effort `none`.
     """
-    untold = Untold((name, None) for name in LEFT_OUT if name in body)
+    dropped = DroppedFields((name, None) for name in LEFT_OUT if name in body)
     chat: Json = {name: value for name, value in body.items() if name not in TRANSLATED}
-    translation = _Translation(untold)
+    translation = _Translation(dropped)
     messages = chain.from_iterable(each(body["messages"], translation.message, "messages"))
     chat["messages"], has_moved = results_in_text([*translation.system(body.get("system")), *messages])
     if has_moved:
-        untold["tool_result"] = None
+        dropped["tool_result"] = None
     if tools := body.get("tools"):
-        chat["tools"] = each(tools, partial(_tool, untold), "tools")
-        chat |= _tool_choice(body.get("tool_choice"), untold)
+        chat["tools"] = each(tools, partial(_tool, dropped), "tools")
+        chat |= _tool_choice(body.get("tool_choice"), dropped)
     elif (body.get("tool_choice") or {}).get("type") in ("any", "tool"):
-        untold["tool_choice"] = None
+        dropped["tool_choice"] = None
     if stops := body.get("stop_sequences"):
         chat["stop"] = stops
-    return chat | _thinking(body, untold, takes_none=takes_none) | _format(body, untold), untold
+    return chat | _thinking(body, dropped, takes_none=takes_none) | _format(body, dropped), dropped
 
 
 class _Translation:
     """Translates messages, and collects the names of what it leaves out."""
 
-    def __init__(self, untold: Untold) -> None:
-        self._untold = untold
+    def __init__(self, dropped: DroppedFields) -> None:
+        self._dropped = dropped
 
     def system(self, system: Any) -> list[Json]:
         """Turns the system prompt into one message, with a paragraph for each block."""
@@ -92,13 +92,13 @@ class _Translation:
         texts = []
         for block in blocks:
             if block["text"] and not block["text"].startswith(BILLING_LINE):
-                self._untold.beyond(block, HANDLED_FIELDS["text"])
+                self._dropped.add_unhandled(block, HANDLED_FIELDS["text"])
                 texts.append(block["text"])
         return [{"role": "system", "content": "\n\n".join(texts)}] if texts else []
 
     def message(self, message: Json) -> list[Json]:
         """Translates a message into any number of messages of a chat."""
-        self._untold.beyond(message, OF_A_MESSAGE)
+        self._dropped.add_unhandled(message, OF_A_MESSAGE)
         role, content = message["role"], message["content"]
         if isinstance(content, str):
             return [{"role": role, "content": content}]
@@ -116,7 +116,7 @@ class _Translation:
                 envelopes.append(envelope)
                 block = without(block, ("signature",))
             direct = ("caller",) if block.get("caller") == DIRECT else ()
-            self._untold.beyond(block, (*HANDLED_FIELDS.get(block["type"], ()), *direct))
+            self._dropped.add_unhandled(block, (*HANDLED_FIELDS.get(block["type"], ()), *direct))
             match block["type"]:
                 case "text":
                     texts.append(text_in(block, "text"))
@@ -125,14 +125,14 @@ class _Translation:
                 case "thinking":
                     pass
                 case "redacted_thinking":
-                    self._untold["redacted_thinking"] = None
+                    self._dropped["redacted_thinking"] = None
                 case "tool_use":
                     call, signature = _call(block)
                     calls.append(call)
                     if isinstance(envelope := opened(signature), dict):
                         envelopes.append(envelope)
                     elif signature:
-                        self._untold["signature"] = None
+                        self._dropped["signature"] = None
                 case kind:
                     raise _no_form(kind)
 
@@ -147,7 +147,7 @@ class _Translation:
         if any(texts) or calls:
             return [message]
         if any(thoughts):
-            self._untold["thinking"] = None
+            self._dropped["thinking"] = None
         return []
 
     def _user(self, role: str, blocks: list[Json]) -> list[Json]:
@@ -168,15 +168,15 @@ class _Translation:
 
     def _result(self, block: Json) -> str | list[Json]:
         """Translates a tool's result. A failure and loaded tools become text, since a chat has no fields for them."""
-        self._untold.beyond(block, HANDLED_FIELDS["tool_result"])
+        self._dropped.add_unhandled(block, HANDLED_FIELDS["tool_result"])
         text_in(block, "tool_use_id")
         loaded: list[str] = []
 
         def take(inner: Any) -> list[Json]:
             if not isinstance(inner, dict) or inner.get("type") != "tool_reference":
                 return self._parts(inner)
-            self._untold["tool_reference"] = None
-            self._untold.beyond(inner, HANDLED_FIELDS["tool_reference"])
+            self._dropped["tool_reference"] = None
+            self._dropped.add_unhandled(inner, HANDLED_FIELDS["tool_reference"])
             loaded.append(text_in(inner, "tool_name"))
             return []
 
@@ -207,12 +207,12 @@ class _Translation:
         if is_inner and kind not in ("text", "image"):  # the API's rule, which also bounds the recursion
             raise fault(".type", "must be text or image: other blocks do not nest.")
         uncited = ("citations",) if block.get("citations") == {"enabled": False} else ()
-        self._untold.beyond(block, (*HANDLED_FIELDS.get(kind, ()), *uncited))
+        self._dropped.add_unhandled(block, (*HANDLED_FIELDS.get(kind, ()), *uncited))
         if isinstance(source, dict):
-            self._untold.beyond(source, OF_A_SOURCE)
+            self._dropped.add_unhandled(source, OF_A_SOURCE)
         for name in ("title", "context"):
             if block.get(name) and not isinstance(block[name], str):
-                self._untold[name] = None
+                self._dropped[name] = None
         if kind == "text":
             return [_text_part(text_in(block, "text"))]
         if kind == "image" and isinstance(source, dict):
@@ -280,8 +280,8 @@ def _no_form(kind: str) -> InvalidRequest:
     return fault(".type", rule)
 
 
-def _tool(untold: Untold, tool: Json) -> Json:
-    untold.beyond(tool, HANDLED_FIELDS["tool"])
+def _tool(dropped: DroppedFields, tool: Json) -> Json:
+    dropped.add_unhandled(tool, HANDLED_FIELDS["tool"])
     if tool.get("type", "custom") != "custom":
         rule = (
             f"must not be {tool['type']!r}: this model's provider does not have it. Describe it by an `input_schema`."
@@ -291,54 +291,54 @@ def _tool(untold: Untold, tool: Json) -> Json:
     return {"type": "function", "function": {**function, "parameters": tool["input_schema"]}}
 
 
-def _tool_choice(choice: Json | None, untold: Untold) -> Json:
+def _tool_choice(choice: Json | None, dropped: DroppedFields) -> Json:
     if choice is None:
         return {}
     kind = choice["type"]
-    note_within("tool_choice", choice, ("type", "name", "disable_parallel_tool_use"), untold)
+    note_dropped_within("tool_choice", choice, ("type", "name", "disable_parallel_tool_use"), dropped)
     chosen: Any = TOOL_CHOICES.get(kind) or {"type": "function", "function": {"name": choice["name"]}}
     parallel = {"parallel_tool_calls": False} if choice.get("disable_parallel_tool_use") is True else {}
     return {"tool_choice": chosen, **parallel}
 
 
-def _thinking(body: Mapping[str, Any], untold: Untold, *, takes_none: bool) -> Json:
+def _thinking(body: Mapping[str, Any], dropped: DroppedFields, *, takes_none: bool) -> Json:
     """Returns the `reasoning_effort` for the effort that a request names, unless it is the default, or for its budget.
 
     Disabled thinking becomes `none` if the model accepts that. Adaptive thinking leaves the effort to the model, so
     nothing is sent. Any other kind, or thinking enabled without a budget, cannot be expressed and is disclosed.
     """
     config, thinking = body.get("output_config") or {}, body.get("thinking") or {}
-    untold.beyond(config, ("effort", "format"))
-    note_within("thinking", thinking, ("type", "budget_tokens"), untold)
+    dropped.add_unhandled(config, ("effort", "format"))
+    note_dropped_within("thinking", thinking, ("type", "budget_tokens"), dropped)
     budget = thinking.get("budget_tokens") if thinking.get("type") == "enabled" else None
     if thinking.get("type") not in (None, "adaptive", "disabled") and budget is None:
-        untold["thinking"] = None
+        dropped["thinking"] = None
     if thinking.get("type") == "disabled":
         if takes_none:
             return {"reasoning_effort": "none"}
-        untold["thinking"] = None
+        dropped["thinking"] = None
     effort = config.get("effort", USUAL_EFFORT)
     if effort != USUAL_EFFORT:
         if budget is not None:
-            untold["thinking.budget_tokens"] = None
+            dropped["thinking.budget_tokens"] = None
         if effort in WORDS_OF_EFFORT:
-            untold["output_config.effort"] = None
+            dropped["output_config.effort"] = None
         return {"reasoning_effort": WORDS_OF_EFFORT.get(effort, effort)}
     return {} if budget is None else {"reasoning_effort": effort_of(budget)}
 
 
-def _format(body: Mapping[str, Any], untold: Untold) -> Json:
+def _format(body: Mapping[str, Any], dropped: DroppedFields) -> Json:
     """Returns the `response_format` for `output_config.format`, or for its older name `output_format`."""
     former = body.get("output_format")
     if former is not None and (body.get("output_config") or {}).get("format") not in (None, former):
-        untold["output_format"] = None
+        dropped["output_format"] = None
     wanted = (body.get("output_config") or {}).get("format") or body.get("output_format")
     if wanted is None:
         return {}
     schema = wanted.get("schema") if isinstance(wanted, dict) and wanted.get("type") == "json_schema" else None
     if not isinstance(schema, dict):
         raise fault("output_config.format", "must be a json_schema with its schema.")
-    note_within("output_config.format", wanted, ("type", "schema"), untold)
+    note_dropped_within("output_config.format", wanted, ("type", "schema"), dropped)
     return {
         "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
     }

@@ -58,19 +58,19 @@ class ResponsesForm(WireForm):
         return PASSED if route.modality == Modality.RESPONSES else TRANSLATED
 
     def upstream_call(self, call: Call, route: Route) -> Call:
-        messages, untold = for_route(call.body["messages"], route, "encrypted_content")
+        messages, dropped = for_route(call.body["messages"], route, "encrypted_content")
         if not DIALECTS[route.upstream.dialect].results_in_parts:
             messages, has_moved = results_in_text(messages)
             if has_moved:
-                untold["function_call_output"] = None
+                dropped["function_call_output"] = None
         body = {**call.body, "messages": messages}
-        return replace(call, shape=Shape.CHAT, body=body, adjusted=(*call.adjusted, *untold))
+        return replace(call, shape=Shape.CHAT, body=body, adjusted_fields=(*call.adjusted_fields, *dropped))
 
     def name_as_sent(self, path: str, call: Call) -> str:
         """See WireForm. A path into a message becomes one into its input item; other paths become the field's name."""
         if place := IN_MESSAGES.fullmatch(path):
             number, within = int(place[1]), NESTED.sub("", place[3])
-            item = call.asked.places[number][0 if place[2] is None else 1 + int(place[2])]
+            item = call.form_state.places[number][0 if place[2] is None else 1 + int(place[2])]
             if call.body["messages"][number]["role"] == "tool":
                 within = within.replace(".content", ".output", 1)
             return "input" if item is None else f"input[{item}]{within}"
@@ -82,10 +82,10 @@ class ResponsesForm(WireForm):
         return CHAT_NAMES.get(name, path)
 
     def framing(self, normaliser: Any, call: Call) -> Framing:
-        return ResponseFraming(normaliser.closing([]), call.asked)
+        return ResponseFraming(normaliser.closing([]), call.form_state)
 
     def answer(self, normalised: dict[str, Any], call: Call, report: Report) -> dict[str, Any]:
-        return response_of(normalised, call.asked, report)
+        return response_of(normalised, call.form_state, report)
 
 
 class PassedForm(ResponsesForm):
@@ -94,12 +94,12 @@ class PassedForm(ResponsesForm):
     shape = Shape.RESPONSES
 
     def upstream_call(self, call: Call, route: Route) -> Call:
-        body, adjusted = call.original_body or {}, tuple(UNSENT & call.sent)
+        body, adjusted = call.original_body or {}, tuple(UNSENT & call.sent_fields)
         given = body.get("input")
         if isinstance(given, list) and any(map(_is_sealed, given)):
             body = {**body, "input": [item for item in given if not _is_sealed(item)]}
             adjusted = (*adjusted, "encrypted_content")
-        return replace(call, body=body, adjusted=adjusted)
+        return replace(call, body=body, adjusted_fields=adjusted)
 
     def normaliser(
         self, *, id: str, created: int, model: str, choices: int, tool_names: Collection[str] = ()

@@ -16,7 +16,7 @@ from gateway.edge.checks import (
     text_in,
 )
 
-from ...dialects.base import Untold
+from ...dialects.base import DroppedFields
 from ..base import NO_FILES
 from ..envelopes import ENVELOPES, opened
 from .tools import ADDED, arguments_of, function_name
@@ -49,9 +49,9 @@ HANDLED_OF_PARTS: Mapping[str, tuple[str, ...]] = {
 HANDLED_OF_SPEECH = ("type", "text", "refusal")
 
 
-def conversation_of(given: Any, instructions: str | None, untold: Untold) -> "Conversation":
+def conversation_of(given: Any, instructions: str | None, dropped: DroppedFields) -> "Conversation":
     """Translates a request's `instructions` and `input` into messages. Raises InvalidRequest."""
-    conversation = Conversation(untold)
+    conversation = Conversation(dropped)
     if instructions:
         conversation.append({"role": "system", "content": instructions}, None)
     if isinstance(given, str):
@@ -74,13 +74,13 @@ class Conversation:
     `places` has, for each message, the positions of the items that it was made of: its own, then those of its calls.
     """
 
-    def __init__(self, untold: Untold) -> None:
+    def __init__(self, dropped: DroppedFields) -> None:
         self.messages: list[Json] = []
         self.places: list[tuple[int | None, ...]] = []
         self._turn: Json = {}  # the assistant's message while its items are added
         self._turn_places: list[int | None] = []
         self._position = -1  # of the item that is being added
-        self._untold = untold
+        self._dropped = dropped
 
     def append(self, message: Json, *places: int | None) -> None:
         self.messages.append(message)
@@ -97,7 +97,7 @@ class Conversation:
         take = KINDS.get(kind) if isinstance(kind, str) else None
         if take is None:
             raise fault(".type", f"must be one of {', '.join(KINDS)}.")
-        self._untold.beyond(item, HANDLED_OF_ITEMS[kind])
+        self._dropped.add_unhandled(item, HANDLED_OF_ITEMS[kind])
         take(self, item)
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class Conversation:
         if turn.get("content") is not None or turn.get("tool_calls") or turn.get("refusal"):
             self.append({"role": "assistant", "content": None, **turn}, *places)
         elif turn:  # reasoning without a message or a call
-            self._untold["reasoning"] = None
+            self._dropped["reasoning"] = None
 
     def added_tools(self, item: Json) -> None:
         """Does nothing, since `tools_of` reads these items."""
@@ -142,7 +142,7 @@ class Conversation:
         self._begin()
         text, summary = "".join(_texts(item, "content")), "\n\n".join(_texts(item, "summary"))
         if text and summary:
-            self._untold["summary"] = None
+            self._dropped["summary"] = None
         text = text or summary
         if text:
             self._turn["reasoning_content"] = self._turn.get("reasoning_content", "") + text
@@ -152,7 +152,7 @@ class Conversation:
         elif content:
             self._turn.setdefault(ENVELOPES, []).append(content)
         elif item.get("encrypted_content"):
-            self._untold["encrypted_content"] = None
+            self._dropped["encrypted_content"] = None
 
     def function_call(self, item: Json) -> None:
         self._call(item, text_in(item, "arguments"))
@@ -190,7 +190,7 @@ class Conversation:
     def _block(self, given: Any) -> Json:
         part: Json = require(given, dict, "", "an object")
         kind = part.get("type")
-        self._untold.beyond(part, HANDLED_OF_PARTS.get(kind, ()) if isinstance(kind, str) else ())
+        self._dropped.add_unhandled(part, HANDLED_OF_PARTS.get(kind, ()) if isinstance(kind, str) else ())
         if kind in TEXTS:
             block: Json = {"type": "text", "text": text_in(part, "text")}
         elif kind == "input_image":
@@ -199,7 +199,7 @@ class Conversation:
             if part.get("file_data") is None:
                 raise fault(f".{_first(part, 'file_id', 'file_url', 'file_data')}", NO_FILES)
             if part.get("detail") not in (None, "auto"):  # in a chat only images have it
-                self._untold["detail"] = None
+                self._dropped["detail"] = None
             file = {"file_data": text_in(part, "file_data")}
             block = {"type": "file", "file": {**file, **_kept(part, "filename")}}
         elif kind == "input_audio":
@@ -213,7 +213,7 @@ class Conversation:
             raise fault(f".{_first(part, 'file_id', 'image_url')}", NO_FILES)
         detail = part.get("detail")
         if detail == "original":  # a chat has no such value
-            self._untold["detail"] = None
+            self._dropped["detail"] = None
         fitting = {} if detail in (None, "auto") else {"detail": "high" if detail == "original" else detail}
         return {"url": text_in(part, "image_url"), **fitting}
 
@@ -226,7 +226,7 @@ class Conversation:
     def _said(self, part: Any) -> tuple[str, str]:
         kind = part.get("type") if isinstance(part, dict) else None
         if isinstance(part, dict):
-            self._untold.beyond(part, HANDLED_OF_SPEECH)
+            self._dropped.add_unhandled(part, HANDLED_OF_SPEECH)
         if kind == "refusal":
             return "", text_in(part, "refusal")
         if kind not in TEXTS:

@@ -27,8 +27,8 @@ from gateway.edge.serializers import (
 from gateway.errors import InvalidRequest
 
 from ...call import Call, Shape
-from ...dialects.base import Untold, encoded
-from ..base import note_within
+from ...dialects.base import DroppedFields, encoded
+from ..base import note_dropped_within
 from ..sampling import (
     ModelField,
     effort_of,
@@ -162,12 +162,12 @@ def call_of(body: dict[str, Any]) -> Call:
             raise InvalidRequest.of_field(name, f"must be absent: it is a field of chat completions.{own}")
     present, checked = CHECKS.checked(body)
     # 2. Translate the input and the tools.
-    untold = Untold((name, None) for name in UNSENT_IN_A_CHAT if name in present)
+    dropped = DroppedFields((name, None) for name in UNSENT_IN_A_CHAT if name in present)
     if present.get("truncation") == "auto":
-        untold["truncation"] = None
-    tools = tools_of(checked.get("tools", []), present["input"], untold)
+        dropped["truncation"] = None
+    tools = tools_of(checked.get("tools", []), present["input"], dropped)
     chat = {name: value for name, value in present.items() if name not in NOT_OF_A_CHAT}
-    conversation = conversation_of(present["input"], checked.get("instructions"), untold)
+    conversation = conversation_of(present["input"], checked.get("instructions"), dropped)
     chat["messages"] = conversation.messages
     functions = tools.functions
     if "tool_choice" in present:
@@ -182,9 +182,9 @@ def call_of(body: dict[str, Any]) -> Call:
     else:
         chat.pop("parallel_tool_calls", None)
     # 3. Translate the other fields.
-    for name, told in HANDLED_MEMBERS.items():
-        note_within(name, checked.get(name, {}), told, untold)
-    chat |= _format(checked.get("text", {}), untold) | _effort(checked.get("reasoning", {}), untold)
+    for name, handled in HANDLED_MEMBERS.items():
+        note_dropped_within(name, checked.get(name, {}), handled, dropped)
+    chat |= _format(checked.get("text", {}), dropped) | _effort(checked.get("reasoning", {}), dropped)
     include = checked.get("include", ())
     if LOGPROBS in include or checked.get("top_logprobs"):
         chat |= {"logprobs": True, "top_logprobs": checked.get("top_logprobs", 0)}
@@ -194,14 +194,14 @@ def call_of(body: dict[str, Any]) -> Call:
         body=chat,
         stream=checked.get("stream", False),
         max_tokens=checked.get("max_output_tokens"),
-        sent=frozenset((*present, *chat, *(("max_tokens",) if "max_output_tokens" in present else ()))),
-        adjusted=tuple(untold),
+        sent_fields=frozenset((*present, *chat, *(("max_tokens",) if "max_output_tokens" in present else ()))),
+        adjusted_fields=tuple(dropped),
         original_body={name: value for name, value in present.items() if name not in OWNED},
-        asked=AnswerContext(_echo(present), tools.named, ENCRYPTED in include, conversation.places),
+        form_state=AnswerContext(_echo(present), tools.named, ENCRYPTED in include, conversation.places),
     )
 
 
-def _format(text: Json, untold: Untold) -> Json:
+def _format(text: Json, dropped: DroppedFields) -> Json:
     """Translates `text` into a chat's `response_format` and `verbosity`."""
     form, words = text.get("format"), {}
     if text.get("verbosity") is not None:
@@ -218,14 +218,14 @@ def _format(text: Json, untold: Untold) -> Json:
         return {**words, "response_format": {"type": kind, "json_schema": named}}
     if kind not in ("text", "json_object"):
         raise InvalidRequest.of_field("text.format.type", "must be one of text, json_object, json_schema.")
-    note_within("text.format", form, ("type",), untold)
+    note_dropped_within("text.format", form, ("type",), dropped)
     return words if kind == "text" else {**words, "response_format": {"type": kind}}
 
 
-def _effort(reasoning: Json, untold: Untold) -> Json:
+def _effort(reasoning: Json, dropped: DroppedFields) -> Json:
     effort, budget = reasoning.get("effort"), reasoning.get("max_tokens")
     if budget is not None and (effort is not None or type(budget) is not int):
-        untold["reasoning.max_tokens"] = None
+        dropped["reasoning.max_tokens"] = None
     if effort is None:
         return {"reasoning_effort": effort_of(budget)} if type(budget) is int else {}
     if not isinstance(effort, str):

@@ -21,7 +21,7 @@ from gateway.edge.checks import (
     text_in,
 )
 
-from ...dialects.base import Untold
+from ...dialects.base import DroppedFields
 
 MAX_TOOLS = 10_000
 CHOICES = ("none", "auto", "required")
@@ -58,7 +58,7 @@ class Tools:
     named: dict[str, Tool]
 
 
-def tools_of(tools: list[Json], given: Any, untold: Untold) -> Tools:
+def tools_of(tools: list[Json], given: Any, dropped: DroppedFields) -> Tools:
     """Translates the tools of a request, including those in its `input`. Raises InvalidRequest."""
     lists = {"tools": tools}
     for number, item in enumerate(given if isinstance(given, list) else ()):
@@ -69,7 +69,7 @@ def tools_of(tools: list[Json], given: Any, untold: Untold) -> Tools:
         raise fault("tools", f"must be at most {MAX_TOOLS} tools.")
     declared = Tools([], {})
     for path, listed in lists.items():
-        each(listed, partial(_declare, declared, untold), path)
+        each(listed, partial(_declare, declared, dropped), path)
     return declared
 
 
@@ -121,15 +121,15 @@ def arguments_of(text: str) -> str:
     return orjson.dumps({INPUT: text}).decode()
 
 
-def _declare(declared: Tools, untold: Untold, given: Any) -> None:
+def _declare(declared: Tools, dropped: DroppedFields, given: Any) -> None:
     """Adds a tool, or all tools of a namespace, to `declared`."""
     tool: Json = require(given, dict, "", "an object")
     if tool.get("type") != "namespace":
-        declared.functions.append(_function(declared, untold, None, tool))
+        declared.functions.append(_function(declared, dropped, None, tool))
         return
     namespace, inner = _name(tool), require(tool.get("tools"), list, ".tools", "an array of tools")
-    untold.beyond(tool, HANDLED_OF_A_NAMESPACE)
-    declared.functions.extend(each(inner, partial(_function, declared, untold, namespace), ".tools"))
+    dropped.add_unhandled(tool, HANDLED_OF_A_NAMESPACE)
+    declared.functions.extend(each(inner, partial(_function, declared, dropped, namespace), ".tools"))
 
 
 def _name(tool: Json) -> str:
@@ -139,13 +139,13 @@ def _name(tool: Json) -> str:
     return name
 
 
-def _function(declared: Tools, untold: Untold, namespace: str | None, given: Any) -> Json:
+def _function(declared: Tools, dropped: DroppedFields, namespace: str | None, given: Any) -> Json:
     """Translates a tool into a function, and adds it to `declared` if it has another name there or is custom."""
     tool: Json = require(given, dict, "", "an object")
     kind = tool.get("type")
     if kind not in ("function", "custom"):
         raise fault(".type", HOSTED)
-    untold.beyond(tool, HANDLED_FIELDS[kind])
+    dropped.add_unhandled(tool, HANDLED_FIELDS[kind])
     name = _name(tool)
     function: Json = {"name": function_name(name, namespace)}
     if kind == "custom" or namespace is not None:

@@ -8,7 +8,7 @@ import pytest
 from gateway.errors import ProviderError, ProviderTimeout
 from inference.call import Call
 from inference.chunks import ChatNormaliser
-from inference.dialects.base import Untold
+from inference.dialects.base import DroppedFields
 from inference.dialects.openai import OpenAIDecoder
 from inference.wire_forms.responses import ResponsesForm
 from inference.wire_forms.responses.conversation import conversation_of
@@ -125,7 +125,7 @@ def test_signed_thinking_is_encrypted_content_where_it_is_asked_for_and_comes_ba
         stream.say({"thinking_blocks": blocks, "tool_calls": [fragment(0, "weather", "{}")]})
         output = stream.finished("tool_calls").final["output"]
         assert ("encrypted_content" in output[0]) is bool(include)
-        (turn,) = conversation_of(output, None, Untold()).messages
+        (turn,) = conversation_of(output, None, DroppedFields()).messages
         assert turn.get("thinking_blocks", []) == (blocks if include else [])
         assert turn["tool_calls"][0]["id"] == "call_0"
 
@@ -136,7 +136,7 @@ def test_redacted_thinking_has_an_item_too() -> None:
     stream.say({"thinking_blocks": [redacted], "content": "Yes"})
     reasoning, message = stream.finished().final["output"]
     assert reasoning["type"] == "reasoning"
-    assert conversation_of([reasoning, message], None, Untold()).messages[0]["thinking_blocks"] == [redacted]
+    assert conversation_of([reasoning, message], None, DroppedFields()).messages[0]["thinking_blocks"] == [redacted]
 
 
 def test_calls_are_items_each_with_its_own_arguments_even_where_their_fragments_are_mixed() -> None:

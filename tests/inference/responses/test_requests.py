@@ -159,7 +159,7 @@ SAID: Json = {"type": "message", "role": "assistant", "content": [{"type": "outp
 )  # fmt: skip
 def test_what_a_chat_is_told_otherwise_or_not_at_all_is_named(fields: Json, disclosed: str | None) -> None:
     call = call_of({"model": "sim/test/echo", "input": "hi", **fields})
-    assert list(call.adjusted) == ([disclosed] if disclosed else [])
+    assert list(call.adjusted_fields) == ([disclosed] if disclosed else [])
 
 
 def test_reasoning_that_nothing_follows_is_left_out() -> None:
@@ -187,17 +187,19 @@ def test_function_tools_are_nested_and_custom_ones_become_functions_of_one_strin
 
 def test_a_field_too_long_to_be_held_is_repeated_as_if_it_were_absent() -> None:
     schema = {"type": "json_schema", "name": "x", "schema": {"a": "b" * 200_000}}
-    echo = orjson.loads(orjson.dumps(call(instructions="x" * 200_000, text={"format": schema}, user="u").asked.echo))
+    echo = orjson.loads(
+        orjson.dumps(call(instructions="x" * 200_000, text={"format": schema}, user="u").form_state.echo)
+    )
     assert (echo["instructions"], echo["text"], echo["user"]) == (None, {"format": {"type": "text"}}, "u")
 
 
 def test_what_may_not_be_null_is_absent_where_nothing_is_to_be_repeated() -> None:
     schema: Json = {"type": "json_schema", "name": "x", "schema": {}, "description": None}
     for asked in (call(text={"format": schema}), call(text={"format": schema}, user="u" * 200_000)):
-        echo = orjson.loads(orjson.dumps(asked.asked.echo))
+        echo = orjson.loads(orjson.dumps(asked.form_state.echo))
         assert "user" not in echo
         assert echo["text"]["format"] == {"type": "json_schema", "name": "x", "schema": {}, "strict": None}
-    described = call(text={"format": {**schema, "description": "Of a city."}}).asked.echo["text"]
+    described = call(text={"format": {**schema, "description": "Of a city."}}).form_state.echo["text"]
     assert orjson.loads(orjson.dumps(described))["format"]["description"] == "Of a city."
 
 
