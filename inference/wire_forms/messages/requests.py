@@ -1,8 +1,8 @@
 """Translates requests of the Messages API into chats, for routes of other dialects, with pure functions.
 
 Fields that a chat does not have (`cache_control`, signatures, …) go into `DroppedFields`. Blocks that it cannot express
-are refused. The billing line in Claude Code's system prompt is dropped as well: it changes, and would defeat every prompt
-cache.
+are refused. The billing line in Claude Code's system prompt is dropped as well, since it changes and would defeat every
+prompt cache.
 """
 
 from collections.abc import Callable, Mapping
