@@ -23,7 +23,7 @@ class GatewayConfig(AppConfig):
 
         from .db import sessions as prepared
         from .edge import health, middleware
-        from .edge.refusals import READINGS, overload
+        from .edge.overload import READINGS, overload
         from .fastpath.redis import shared_store
         from .observing import access_log
         from .pages import mail

@@ -220,7 +220,7 @@ TEMPLATES = [
         "DIRS": [RESOURCES_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
-            "builtins": ["gateway.server.turns"],
+            "builtins": ["gateway.templatetags.loops"],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",

@@ -13,7 +13,7 @@ from accounts.rate_windows import RateLimits, rate_limits_of
 from billing.models import Wallet
 from gateway.db.pool import is_full
 from gateway.db.reads import BYTES, INTEGER, MOMENT, TEXT, UUID, RowQuery, read_row
-from gateway.edge.refusals import overload
+from gateway.edge.overload import overload
 from gateway.errors import ApiKeyNotRegistered
 from gateway.observing.request_events import event_of
 

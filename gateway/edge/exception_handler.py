@@ -39,7 +39,7 @@ from ..observing.request_events import (
     EVENT,
     event_of,
 )
-from .responses import PlainResponse, speaks_messages
+from .responses import PlainResponse, name_request, speaks_messages
 
 UNNAMED_STEP = "handling the request"
 API_PREFIXES = ("/v1/", "/api/v1/")
@@ -100,6 +100,15 @@ def plain(error: ApiError, environ: Mapping[str, Any] | None = None) -> PlainRes
     error.__traceback__ = None
     headers = headers_of(error) | {"Content-Type": "application/json"}
     return PlainResponse(error.status, headers, orjson.dumps(body_of(error, environ)), error)
+
+
+def response_bytes(status_line: str, first: dict[str, str], error: ApiError, environ: Mapping[str, Any]) -> bytes:
+    """Returns a whole HTTP/1.1 response with an error, for a socket. Its headers begin with `first`."""
+    body = orjson.dumps(body_of(error, environ))
+    headers = first | headers_of(error) | {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    name_request(headers, environ, environ[EVENT].request_id)
+    lines = [f"HTTP/1.1 {status_line}", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    return "\r\n".join(lines).encode() + body
 
 
 def render(error: ApiError, request: HttpRequest | None = None) -> HttpResponseBase:

@@ -2,15 +2,11 @@
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from django import template
-from django.template import defaulttags
-from django.template.base import Node, Parser, Token
 from greenlet import getcurrent
 
 T = TypeVar("T")
-register = template.Library()
 
 PAUSE_SECONDS = 0.0001  # with 0, gevent hardly checks sockets, and other requests waited half a second
 ITEMS_A_TURN = 1000
@@ -46,19 +42,3 @@ def take_turns() -> None:
     if begin > now:
         pause(begin - now)
     _turn = me, time.perf_counter()
-
-
-class TurnNode(Node):
-    """Writes nothing, and lets other requests run if the page's turn is over."""
-
-    def render(self, context: Any) -> str:
-        take_turns()
-        return ""
-
-
-@register.tag("for")
-def do_for(parser: Parser, token: Token) -> Node:
-    """Replaces Django's `for` in all templates; lets other requests run between items (settings.TEMPLATES)."""
-    node = defaulttags.do_for(parser, token)
-    node.nodelist_loop.append(TurnNode())  # type: ignore[arg-type]  # django-stubs has the wrong type
-    return node

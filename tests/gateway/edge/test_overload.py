@@ -7,7 +7,7 @@ import pytest
 from gunicorn.config import Config
 
 from gateway.db import pool
-from gateway.edge import refusals
+from gateway.edge import overload
 from gateway.edge.middleware import at_each_path
 from gateway.edge.responses import PlainResponse, is_allowed
 from gateway.fastpath.http_server import (
@@ -50,9 +50,9 @@ class Worker:
 def test_refusals_are_two_thousand_a_second_and_five_more_for_each_request_that_is_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock, shedding = Clock(), refusals.Overload()
-    monkeypatch.setattr(refusals, "time", clock)
-    monkeypatch.setattr(refusals, "pause", clock.pause)
+    clock, shedding = Clock(), overload.Overload()
+    monkeypatch.setattr(overload, "time", clock)
+    monkeypatch.setattr(overload, "pause", clock.pause)
     monkeypatch.setattr(pool, "is_full", lambda: True)
     paths = at_each_path({"chat/completions": lambda _: PlainResponse(200, {}, b"")})
     worker = Worker(Application(paths, lambda *_: [], is_ordinary=is_allowed))
