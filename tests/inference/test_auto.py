@@ -265,7 +265,7 @@ def test_the_best_route_that_can_take_the_request_serves(
 @pytest.mark.parametrize(
     ("slug", "fields", "param", "words"),
     [
-        ("needy", {"tools": TOOLS}, "tools", "what this model does not support"),
+        ("needy", {"tools": TOOLS}, "tools", "that this model does not support"),
         ("sees", {"service_tier": "priority"}, "service_tier", "must be 'auto' or 'default'"),
         ("alone", {"store": True}, "store", "not stored"),
     ],
