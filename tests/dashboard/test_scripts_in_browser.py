@@ -7,6 +7,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser import open_menu, signed_in
 from tests.chat import answer
+from tests.patience import eventually
 from tests.servers.customer import Customer
 
 COLOURS = """
@@ -55,9 +56,8 @@ def test_a_chart_shows_the_measure_that_the_keyboard_chooses_in_the_colours_of_t
         assert row(page, "Latency and errors by model", "sim/test/echo").startswith("sim/test/echo 2 0 0.0 % 0.0")
         page.emulate_media(color_scheme="dark")
         page.wait_for_function("() => matchMedia('(prefers-color-scheme: dark)').matches")
-        dark = colours(page.locator("canvas"))
-        assert len(dark) >= 3
-        assert dark & light == set()
+        canvas = page.locator("canvas")
+        assert eventually(lambda: len(dark := colours(canvas)) >= 3 and dark & light == set())  # once it is drawn anew
         expect(page.get_by_role("list", name="Parts of the chart").get_by_role("listitem")).to_have_text(
             ["sim/test/echo", "sim/test/chunks"]
         )
