@@ -52,8 +52,16 @@ class AccountAdmin(InvitesMembers, SuspendsAccounts, ClosesAccounts, CreditBooki
     ordering = ("name",)
     sortable_by = ("name",)
     fields = (
-        *("name", "currency", "balance", "far_below_zero", "suspended_at", "closed_at", "low_balance", "alias_limit"),
-        *("id", "created_at"),
+        "name",
+        "currency",
+        "balance",
+        "far_below_zero",
+        "suspended_at",
+        "closed_at",
+        "low_balance",
+        "alias_limit",
+        "id",
+        "created_at",
     )
     readonly_fields = ("balance", "far_below_zero", "suspended_at", "closed_at", "id", "created_at")
     inlines = (MembershipInline,)
