@@ -215,7 +215,10 @@ def caller_of(token: str, event: RequestEvent | None = None) -> Caller:
     """
     known = ApiKey.objects.filter(fingerprint=fingerprint(token))
     fields = known.values(
-        *("id", "account_id", "verifier", "expires_at"),
+        "id",
+        "account_id",
+        "verifier",
+        "expires_at",
         currency=F("account__currency"),
         suspended_at=F("account__suspended_at"),
         closed_at=F("account__closed_at"),

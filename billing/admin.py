@@ -26,7 +26,8 @@ from . import admin_filters as filters
 from .accounts import has_entries, rate_warning
 from .admin_closing import ClosesAccounts
 from .admin_credit import RIGHT, CreditBooking
-from .models import FROZEN, Generation, LedgerEntry
+from .ledger.record_columns import RECORD_COLUMNS, RecordColumn, Section
+from .models import Generation, LedgerEntry
 from .usage.request_failures import RequestFailure
 
 # What staff can do for a new account: the right it needs, its view and its name.
@@ -51,8 +52,16 @@ class AccountAdmin(InvitesMembers, SuspendsAccounts, ClosesAccounts, CreditBooki
     ordering = ("name",)
     sortable_by = ("name",)
     fields = (
-        *("name", "currency", "balance", "far_below_zero", "suspended_at", "closed_at", "low_balance", "alias_limit"),
-        *("id", "created_at"),
+        "name",
+        "currency",
+        "balance",
+        "far_below_zero",
+        "suspended_at",
+        "closed_at",
+        "low_balance",
+        "alias_limit",
+        "id",
+        "created_at",
     )
     readonly_fields = ("balance", "far_below_zero", "suspended_at", "closed_at", "id", "created_at")
     inlines = (MembershipInline,)
@@ -179,66 +188,61 @@ class RequestAdmin(ExactSearch):
 
 
 NONE = "-"  # as Django shows an empty column
-# Units by the end of a column's name. A unit that is itself a column's name stands for the currency in that column.
-UNITS = {
-    "cost_eur": "EUR",
-    "_cost": "currency",
-    "_price": "price_currency",
-    "eur_rate": "EUR",
-    "account_rate": "currency",
-    "balance_after": "currency",
-    "_wh": "Wh",
-    "_wh_low": "Wh",
-    "_wh_high": "Wh",
-    "_gco2e": "g CO2e",
-    "grid_intensity": "g CO2e/kWh",
-    "_ms": "ms",
+# Columns that the admin shows by a link or by a method of `GenerationAdmin`.
+SHOWN_BY = {
+    "account_id": "account",
+    "key_id": "key",
+    "flags": "flagged_with",
+    "cost": "billed",
 }
 
 
-def _column(name: str) -> str | Callable[[Generation], str]:
-    """Makes a column of a record's form that shows figures exactly with their unit, and booleans as yes or no."""
-    field = next((field for field in Generation._meta.fields if field.name == name), None)
-    is_plain = not isinstance(field, (ExactDecimalField, models.IntegerField, models.BooleanField))
-    if is_plain and name not in FROZEN:
-        return name
-    unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
+def _field(column: RecordColumn) -> str | Callable[[Generation], str]:
+    """Returns the field of a record's page that shows the column: Django's, one of SHOWN_BY, or an exact figure."""
+    if column.name in SHOWN_BY:
+        return SHOWN_BY[column.name]
+    if column.is_computed:
+        return column.name
+    figures = (ExactDecimalField, models.IntegerField, models.BooleanField)
+    if not column.is_frozen and not isinstance(Generation._meta.get_field(column.name), figures):
+        return column.name
 
-    @admin.display(description=name.replace("_", " "))
+    @admin.display(description=column.label)
     def shown(record: Generation) -> str:
-        value = getattr(record.frozen if name in FROZEN else record, name)
-        if isinstance(value, dict | list):
-            return json.dumps(value)
-        if value is None or isinstance(value, bool):  # Django's red cross for False would make good news look bad
-            return NONE if value is None else "yes" if value else "no"
-        number = plain(value) if isinstance(value, Decimal) else f"{value:,}"
-        return f"{number}\N{NO-BREAK SPACE}{getattr(record.frozen if unit in FROZEN else record, unit, unit)}".strip()
+        return _text(column.read(record), column.unit_of(record))
 
     return shown
 
 
-FIELDSETS = {
-    None: "public_id created_at account key endpoint ending flagged_with",
-    "Route": "route_id routing_mode routing_reason requested_alias requested_auto fallback_reason providers_attempted "
-    "providers_skipped eu_sovereign",
-    "Tokens": "prompt_tokens uncached_prompt_tokens cache_read_tokens cache_write_5m_tokens cache_write_1h_tokens "
-    "completion_tokens reasoning_tokens usage_estimated",
-    "Money": "billed prompt_cost completion_cost cost_eur balance_after prompt_price completion_price cache_read_price "
-    "cache_write_price cache_write_1h_price price_tiers eur_rate account_rate",
-    "Footprint": "energy_wh energy_wh_low energy_wh_high energy_source carbon_gco2e embodied_gco2e grid_intensity "
-    "grid_basis energy_figures",
-    "Timing": "duration_ms first_token_ms",
-    "Provider's usage": "dialect upstream_usage",
-}
+def _text(value: Any, unit: str) -> str:
+    """Writes a figure exactly with its unit, booleans as yes or no, and JSON as it is."""
+    match value:
+        case None:
+            return NONE
+        case bool():  # Django's red cross for False would make good news look bad
+            return "yes" if value else "no"
+        case dict() | list():
+            return json.dumps(value)
+        case Decimal():
+            number = plain(value)
+        case _:
+            number = f"{value:,}"
+    return f"{number}\N{NO-BREAK SPACE}{unit}".strip()
+
+
+def _fieldsets() -> list[tuple[str | None, Any]]:
+    """Returns a record's page: under each section its columns, in the table's order."""
+    shown = {
+        section.value: [_field(column) for column in RECORD_COLUMNS if column.section is section] for section in Section
+    }
+    return [(title, {"fields": fields}) for title, fields in shown.items()]
 
 
 @admin.register(Generation)
 class GenerationAdmin(RequestAdmin):
     """Shows every request that was served, with the terms of its bill."""
 
-    fieldsets: ClassVar[Any] = [  # Any, because some columns are functions, which Django's type lacks
-        (title, {"fields": [_column(name) for name in names.split()]}) for title, names in FIELDSETS.items()
-    ]
+    fieldsets: ClassVar[Any] = _fieldsets()  # Any, because some columns are functions, which Django's type lacks
     list_display = (
         "created_at",
         "short_id",

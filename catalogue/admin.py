@@ -43,8 +43,15 @@ _PRICES = (
 
 # The columns of a provider that can be edited here; all others are read-only.
 _OF_PROVIDERS = (
-    *("id", "name", "country", "eu_native", "us_legal_reach", "status_override"),
-    *("stream_options", "developer_role", "reasoning_content"),
+    "id",
+    "name",
+    "country",
+    "eu_native",
+    "us_legal_reach",
+    "status_override",
+    "stream_options",
+    "developer_role",
+    "reasoning_content",
 )
 CHANGES_SHOWN = 20
 
@@ -85,7 +92,13 @@ class ProviderAdmin(_SeededTable, ProviderActions, _CatalogueAdmin):
     search_help_text = "Part of the slug or name."
     exclude = ("disabled_reason",)
     readonly_fields: ClassVar = [
-        *("in_service", "published_status", "last_minutes", "last_hour", "last_failure", "last_day", "credentials"),
+        "in_service",
+        "published_status",
+        "last_minutes",
+        "last_hour",
+        "last_failure",
+        "last_day",
+        "credentials",
         *(
             field.name
             for field in models.Provider._meta.fields

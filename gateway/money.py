@@ -1,19 +1,15 @@
 """Keeps decimals exact: Decimal in Python, scaled whole numbers in tables (SQLite would keep floats), floats in JSON.
 
-SQL sees only the whole number, so an expression that could change its unit raises `UnitsError`: compute in Python.
+SQL sees only the whole number, so compute in Python: `F("balance") - Decimal(1)` would take away 10^-10. A test looks
+for such expressions in the code (tests/gateway/test_money_in_sql.py).
 """
 
 from decimal import Context, Decimal
-from functools import cache
 from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import Case, ExpressionWrapper, Max, Min, Subquery, Sum, Value, When
-from django.db.models.expressions import Col, Ref
-from django.db.models.functions import Cast, Coalesce
-from django.db.models.sql import Query
 from django.forms import DecimalField as DecimalFormField
 from django.forms import Field as FormField
 
@@ -69,10 +65,6 @@ class LossyValueError(ValueError):
     """Is raised for a value that the column cannot store exactly."""
 
 
-class UnitsError(TypeError):
-    """Is raised for SQL that would mix whole numbers of different units."""
-
-
 _ST = TypeVar("_ST")
 _GT = TypeVar("_GT")
 
@@ -96,9 +88,7 @@ class ExactDecimalField(models.Field[_ST, _GT]):
     def get_internal_type(self) -> str:
         return "BigIntegerField"
 
-    def from_db_value(self, value: int | None, expression: Any, _connection: BaseDatabaseWrapper) -> Decimal | None:
-        if type(expression) is not Col:
-            self.check_units(expression)
+    def from_db_value(self, value: int | None, _expression: Any, _connection: BaseDatabaseWrapper) -> Decimal | None:
         return self.from_units(value)
 
     def from_units(self, units: int | None) -> Decimal | None:
@@ -128,48 +118,6 @@ class ExactDecimalField(models.Field[_ST, _GT]):
     def get_prep_value(self, value: Any) -> Any:
         return value if hasattr(value, "resolve_expression") else self.to_units(value)
 
-    def get_db_prep_save(self, value: Any, connection: BaseDatabaseWrapper) -> Any:
-        self.check_units(value)
-        return super().get_db_prep_save(value, connection)
-
-    def get_placeholder(self, value: Any, _compiler: Any, _connection: BaseDatabaseWrapper) -> str:
-        # Only here do we see the expressions that an UPDATE sets.
-        self.check_units(value)
-        return "%s"
-
-    def get_lookup(self, lookup_name: str) -> Any:
-        lookup: Any = super().get_lookup(lookup_name)
-        return None if lookup is None else _in_units(lookup)
-
-    def check_units(self, value: Any) -> None:
-        """Raises UnitsError for an expression that is not known to be a whole number of this column's units."""
-        if hasattr(value, "resolve_expression") and not self._keeps_units(value):
-            raise UnitsError(
-                f"{self.name or type(self).__name__} is stored in units of 1E-{self.places}: "
-                f"{value} is to be computed in Python, not in SQL."
-            )
-
-    def _keeps_units(self, expression: Any) -> bool:
-        match expression:
-            case Value(value=None):
-                return True
-            case Col() | Value():
-                field = expression.output_field
-                return isinstance(field, ExactDecimalField) and field.places == self.places
-            case Sum() | Min() | Max() | Cast() | Ref() | ExpressionWrapper():
-                parts = expression.get_source_expressions()[:1]  # the next one is an aggregate's filter
-            case Coalesce() | Case():
-                parts = expression.get_source_expressions()
-            case When():
-                parts = [expression.result]
-            case Subquery():
-                parts = [expression.query]
-            case Query():
-                parts = [*expression.select, *expression.annotation_select.values()]
-            case _:
-                return False
-        return all(map(self._keeps_units, parts))
-
     def value_to_string(self, obj: models.Model) -> str:
         return str(self.value_from_object(obj))
 
@@ -185,19 +133,6 @@ class ExactDecimalField(models.Field[_ST, _GT]):
     def formfield(self, **kwargs: Any) -> FormField | None:
         options: dict[str, Any] = {"form_class": ExactDecimalFormField, "decimal_places": self.places, "max_digits": 19}
         return super().formfield(**(options | kwargs))
-
-
-@cache
-def _in_units(lookup: type[Any]) -> type[Any]:
-
-    class InUnits(lookup):  # type: ignore[misc]
-        def get_prep_lookup(self) -> Any:
-            values = self.rhs if isinstance(self.rhs, list | tuple) else [self.rhs]
-            for side in (self.lhs, *values):
-                self.lhs.output_field.check_units(side)
-            return super().get_prep_lookup()
-
-    return InUnits
 
 
 class MoneyField(ExactDecimalField[_ST, _GT]):

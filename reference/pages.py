@@ -59,7 +59,10 @@ def reference(request: HttpRequest) -> HttpResponse:
     openapi = document()
     endpoints = [
         {
-            **{"method": method.upper(), "path": path, **operation, "example": _example(operation)},
+            "method": method.upper(),
+            "path": path,
+            **operation,
+            "example": _example(operation),
             "parameters": [
                 _parameter(each) for each in (*item.get("parameters", ()), *operation.get("parameters", ()))
             ],

@@ -38,8 +38,17 @@ SIGNERS = ("google", "openrouter")
 # In these shapes, a stream also reports usage early, and leaves out a part of it in the last usage.
 EARLY_USAGES = frozenset({"details-once", "prompt-once"})
 USAGE_SHAPES = (
-    *("thinking", "audio", "zero", "no-completion", "total-alone", "zero-prompt", "two-hits"),
-    *("cache-names", "message-names", "inclusive", *sorted(EARLY_USAGES)),
+    "thinking",
+    "audio",
+    "zero",
+    "no-completion",
+    "total-alone",
+    "zero-prompt",
+    "two-hits",
+    "cache-names",
+    "message-names",
+    "inclusive",
+    *sorted(EARLY_USAGES),
 )
 INDEXES = ("same", "none", "one", "negative")
 TOOL_NAMES = ("pieces", "late", "growing", "repeated")

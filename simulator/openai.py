@@ -194,7 +194,9 @@ class Chat:
     def _logprobs(self, call: Call, words: Sequence[str]) -> Json:
         content = [
             {
-                **{"token": word, "logprob": _logprob(call), "top_logprobs": []},
+                "token": word,
+                "logprob": _logprob(call),
+                "top_logprobs": [],
                 "bytes": list(word.encode(errors="surrogatepass")),
             }
             for word in words

@@ -20,6 +20,7 @@ from catalogue.pricing import EnergyFactors, Price, Rates, cache_writes
 from catalogue.routing import routes as routing
 from catalogue.routing.routes import Route, Snapshot, is_eu_sovereign
 from gateway.ids import generation_id
+from gateway.money import ExactDecimalField
 
 from ..models import FROZEN, FrozenTerms, Generation
 
@@ -78,14 +79,11 @@ class Figures(NamedTuple):
         return cache_writes(self.cache_write_5m_tokens, self.cache_write_1h_tokens)
 
 
-_EXACT_FIGURES = (
-    *("prompt_cost", "completion_cost", "cost", "cost_eur"),
-    *("energy_wh", "energy_wh_low", "energy_wh_high", "embodied_gco2e", "carbon_gco2e"),
-)
 _DECIDED_BY_SETTLING = ("created_at", "balance_after")
 _FIELDS = {
     field.attname: field for field in Generation._meta.concrete_fields if field.attname not in _DECIDED_BY_SETTLING
 }
+_EXACT_FIGURES = tuple(name for name in Figures._fields if isinstance(_FIELDS[name], ExactDecimalField))
 # The order of the statement's parameters: the figures, then the terms.
 COLUMNS = (*Figures._fields, *(name for name in _FIELDS if name not in Figures._fields))
 FROZEN_COLUMNS = ("id", *FROZEN)

@@ -3,7 +3,6 @@
 A record is read as a plain row with figures as the database stores them; only a figure that is shown is converted.
 """
 
-from collections import namedtuple
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -30,12 +29,23 @@ from gateway.ids import generation_id
 from gateway.money import ExactDecimalField, from_units, plain
 
 from ..ledger.endings import PROVIDER_FAILURES
+from ..ledger.record_columns import COLUMN_BY_NAME
 from ..models import FROZEN, IMPLAUSIBLE_USAGE, ZERO_USAGE, FrozenColumns, FrozenTerms, Generation, content_id
 
-COSTS = ("prompt cost", "completion cost", "cost", "cost in EUR")
+COSTS = (
+    "prompt_cost",
+    "completion_cost",
+    "cost",
+    "cost_eur",
+)
+# In the order of `Footprint`.
 FOOTPRINT = (
-    *("energy in Wh", "carbon in g", "lowest energy in Wh", "highest energy in Wh", "embodied carbon in g"),
-    "energy source",
+    "energy_wh",
+    "carbon_gco2e",
+    "energy_wh_low",
+    "energy_wh_high",
+    "embodied_gco2e",
+    "energy_source",
 )
 
 
@@ -45,13 +55,35 @@ class ReadUsage(Protocol):
     def __call__(self, dialect: str, reported: Any, *, is_embedding: bool, flags: str, prompt: int) -> Usage | None: ...
 
 
-Record = namedtuple(
-    "Record",
-    "id account_id endpoint dialect upstream_usage usage_estimated flags prompt_tokens uncached_prompt_tokens"
-    " cache_read_tokens cache_write_5m_tokens cache_write_1h_tokens completion_tokens prompt_cost completion_cost"
-    " cost cost_eur balance_after ending energy_wh carbon_gco2e energy_wh_low energy_wh_high embodied_gco2e"
-    " energy_source terms_id",
-)
+class Record(NamedTuple):
+    """Holds the columns of a record that are verified; exact figures are whole numbers of 10^-10 units."""
+
+    id: UUID
+    account_id: UUID
+    endpoint: str
+    dialect: str | None
+    upstream_usage: str | None
+    usage_estimated: bool
+    flags: str | None
+    prompt_tokens: int
+    uncached_prompt_tokens: int
+    cache_read_tokens: int | None
+    cache_write_5m_tokens: int | None
+    cache_write_1h_tokens: int | None
+    completion_tokens: int
+    prompt_cost: int | None
+    completion_cost: int | None
+    cost: int | None
+    cost_eur: int | None
+    balance_after: int | None
+    ending: str
+    energy_wh: int | None
+    carbon_gco2e: int | None
+    energy_wh_low: int | None
+    energy_wh_high: int | None
+    embodied_gco2e: int | None
+    energy_source: str | None
+    terms_id: UUID | None
 
 
 class Frozen(NamedTuple):
@@ -108,7 +140,7 @@ def recompute(record: Record, frozen: Frozen | None, read_usage: ReadUsage) -> I
     if record.cost is not None:
         expected = cost_of(frozen.price, usage, frozen.rates)
         figures = (expected.prompt_units, expected.completion_units, expected.total_units, expected.eur_units)
-        stored = (record.prompt_cost, record.completion_cost, record.cost, record.cost_eur)
+        stored = _figures(record, COSTS)
         if stored != figures and frozen.rates.account != frozen.rates.eur:
             former_eur = former_eur_units(frozen.price, usage, frozen.rates)
             figures = (*figures[:3], former_eur) if record.cost_eur == former_eur else figures
@@ -125,14 +157,7 @@ def recompute(record: Record, frozen: Frozen | None, read_usage: ReadUsage) -> I
 
 def _footprint(record: Record, factors: EnergyFactors, usage: Usage) -> Iterator[str]:
     """Yields a line for each wrong figure of energy and carbon. Energy that a provider measured is taken as stored."""
-    stored = Footprint(
-        record.energy_wh,
-        record.carbon_gco2e,
-        record.energy_wh_low,
-        record.energy_wh_high,
-        record.embodied_gco2e,
-        record.energy_source,
-    )
+    stored = Footprint(*_figures(record, FOOTPRINT))
     measured = stored.energy_units if stored.source == MEASURED else None
     expected = footprint_of(usage, factors, measured)
     if stored.source is None and factors.figures is None:  # from before sources were kept, and figures by kind
@@ -148,7 +173,11 @@ def _unlike(
     for name, found, figure in zip(names, stored, expected, strict=True):
         if found != figure:
             given = f"its tokens and frozen {frozen} give {shown(figure)}"
-            yield f"{generation_id(record.id)}: {name} {shown(found)}, {given}"
+            yield f"{generation_id(record.id)}: {COLUMN_BY_NAME[name].verified_as} {shown(found)}, {given}"
+
+
+def _figures(record: Record, names: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(getattr(record, name) for name in names)
 
 
 def _reread(record: Record, stored: Usage, frozen: Frozen, read_usage: ReadUsage) -> str | None:

@@ -12,14 +12,23 @@ from gateway.edge.responses import known
 from gateway.edge.rfc3339 import to_text
 from gateway.money import UNITS, to_json
 
+from ..ledger.record_columns import Export, exported
 from ..ledger.unsettled import Figures
 from ..models import Generation
 
 Json = dict[str, Any]
 FOOTPRINT_DETAILS = (
-    *("energy_wh_low", "energy_wh_high", "energy_source", "energy_method", "energy_breakdown", "embodied_gco2e"),
-    *("grid_kind", "grid_source", "grid_as_of"),
+    "energy_wh_low",
+    "energy_wh_high",
+    "energy_source",
+    "energy_method",
+    "energy_breakdown",
+    "embodied_gco2e",
+    "grid_kind",
+    "grid_source",
+    "grid_as_of",
 )
+_COLUMNS = {export: exported(export) for export in Export}
 
 
 def usage_object(record: Generation | Figures, *, cost: float | None, balance: float | None, currency: str) -> Json:
@@ -74,17 +83,7 @@ def record_of(generation: Generation) -> Json:
             "provider": generation.provider,
             "region": generation.region,
             "usage": _usage(generation),
-            "cost": _number(generation.cost_eur),
-            "energy_wh": _number(generation.energy_wh),
-            **_footprint_details(generation),
-            "carbon_gco2e": _number(generation.carbon_gco2e),
-            "grid_carbon_intensity_gco2_per_kwh": generation.frozen.grid_intensity,
-            "interrupted": generation.interrupted,
-            "usage_estimated": generation.usage_estimated,
-            "requested_auto": generation.requested_auto,
-            "requested_alias": generation.requested_alias,
-            "routing_mode": generation.routing_mode,
-            "duration_ms": generation.duration_ms,
+            **_columns(generation, Export.RECORD),
         }
     )
 
@@ -101,11 +100,8 @@ def stats_of(generation: Generation) -> Json:
             "interrupted": generation.interrupted,
             "usage": _usage(generation),
             "cost": _cost(generation),
-            "carbon_metrics": _carbon(generation),
-            "latency": {
-                "request_duration_ms": generation.duration_ms,
-                "time_to_first_token_ms": generation.first_token_ms,
-            },
+            "carbon_metrics": known(_columns(generation, Export.CARBON)),
+            "latency": _columns(generation, Export.LATENCY),
             "routing_info": _routing(generation),
         }
     )
@@ -118,15 +114,7 @@ def metrics_of(generation: Generation) -> Json:
         "created_at": to_text(generation.created_at),
         "provider": generation.provider,
         "model": generation.route_id,
-        "prompt_tokens": generation.prompt_tokens,
-        "completion_tokens": generation.completion_tokens,
-        "total_tokens": generation.total_tokens,
-        "energy_wh": _number(generation.energy_wh),
-        **dict.fromkeys(FOOTPRINT_DETAILS),
-        **_footprint_details(generation),
-        "carbon_gco2e": _number(generation.carbon_gco2e),
-        "grid_carbon_intensity_gco2_per_kwh": generation.frozen.grid_intensity,
-        "request_duration_ms": generation.duration_ms,
+        **_columns(generation, Export.METRICS),
     }
 
 
@@ -135,8 +123,17 @@ def _usage(generation: Generation) -> Json:
     return usage_object(generation, cost=cost, balance=balance, currency=generation.currency)
 
 
-def _footprint_details(generation: Generation) -> Json:
-    return footprint_details(generation, generation.energy_factors, to_json)
+def _columns(generation: Generation, export: Export) -> Json:
+    """Returns the fields that an export shows; the footprint's details follow with the source of the energy."""
+    fields: Json = {}
+    for name, column in _COLUMNS[export].items():
+        if column.name == "energy_source":
+            unknown = dict.fromkeys(FOOTPRINT_DETAILS) if export is Export.METRICS else {}
+            fields |= unknown | footprint_details(generation, generation.energy_factors, to_json)
+        else:
+            value = column.read(generation)
+            fields[name] = to_json(value) if isinstance(value, Decimal) else value
+    return fields
 
 
 def _cost(generation: Generation) -> Json | None:
@@ -150,27 +147,9 @@ def _cost(generation: Generation) -> Json | None:
     }
 
 
-def _carbon(generation: Generation) -> Json:
-    return known(
-        {
-            "energy_wh": _number(generation.energy_wh),
-            **_footprint_details(generation),
-            "carbon_gco2e": _number(generation.carbon_gco2e),
-            "grid_carbon_intensity_gco2_per_kwh": generation.frozen.grid_intensity,
-        }
-    )
-
-
 def _routing(generation: Generation) -> Json:
-    return known(
-        {
-            "routing_mode": generation.routing_mode,
-            "routing_reason": generation.routing_reason,
-            "fallback_occurred": generation.fallback_reason is not None,
-            "providers_attempted": generation.providers_attempted,
-            "providers_skipped": generation.providers_skipped,
-        }
-    )
+    fields = _columns(generation, Export.ROUTING)
+    return known(fields | {"fallback_occurred": generation.fallback_reason is not None})
 
 
 def _number(exact: Decimal | None) -> float | None:

@@ -18,8 +18,9 @@ from django.db.models.functions import Coalesce, Now, TruncDate, TruncHour
 
 from catalogue.pricing import MEASURED
 from gateway.db.postgresql.base import LOCK_NOT_AVAILABLE
-from gateway.money import EXACT, LossyValueError
+from gateway.money import EXACT, ExactDecimalField, LossyValueError
 
+from ..ledger.record_columns import ROLLED_UP
 from ..models import NO_ALIAS, DailyUsage, Generation, UsageWatermark, Wallet
 
 logger = logging.getLogger(__name__)
@@ -36,51 +37,46 @@ FAILURES_PER_ROUND = 3  # give up after as many: a lock concerns one account, bu
 LOCK_WAIT_MS = 250  # settlements of a busy account wait for some milliseconds only
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
-# The columns that records and rows are grouped by, and those that are added up, each with its sum over records.
+# The columns that records and rows are grouped by.
 GROUP = ("day", "key_id", "alias_id", "provider", "model", "region", "endpoint", "energy_source")
-SUMS: dict[str, Any] = {
-    "requests": Count("id"),
-    "prompt_tokens": Sum("prompt_tokens"),
-    "completion_tokens": Sum("completion_tokens"),
-    "interrupted": Count("id", filter=Q(interrupted=True)),
-    "estimated": Count("id", filter=Q(usage_estimated=True)),
-    "priced": Count("cost"),
-    "cost": Sum("cost"),
-    "cost_eur": Sum("cost_eur"),
-    "energy_known": Count("energy_wh"),
-    "energy_wh": Sum("energy_wh"),
-    "carbon_known": Count("carbon_gco2e"),
-    "carbon_gco2e": Sum("carbon_gco2e"),
-    "duration_known": Count("duration_ms"),
-    "duration_ms": Sum("duration_ms"),
-    "first_token_known": Count("first_token_ms"),
-    "first_token_ms": Sum("first_token_ms"),
-    "measured": Count("id", filter=Q(energy_source=MEASURED)),
-    "bounds_known": Count("energy_wh_low"),
-    "energy_wh_low": Sum("energy_wh_low"),
-    "energy_wh_bounded": Sum("energy_wh", filter=Q(energy_wh_low__isnull=False)),
-    "energy_wh_high": Sum("energy_wh_high"),
-    "embodied_known": Count("embodied_gco2e"),
-    "embodied_gco2e": Sum("embodied_gco2e"),
-}
+
+
+def _sums() -> dict[str, Any]:
+    """Returns the columns of a row that are added up, each with its sum over records."""
+    sums: dict[str, Any] = {
+        "requests": Count("id"),
+        "interrupted": Count("id", filter=Q(interrupted=True)),
+        "estimated": Count("id", filter=Q(usage_estimated=True)),
+        "measured": Count("id", filter=Q(energy_source=MEASURED)),
+        "energy_wh_bounded": Sum("energy_wh", filter=Q(energy_wh_low__isnull=False)),
+    }
+    for column in ROLLED_UP:
+        sums[column.name] = Sum(column.name)
+        sums.setdefault(column.counted_by, Count(column.name))
+    return sums
+
+
+SUMS = _sums()
+# The count of the requests that have a figure, for each sum of a figure that a request may lack.
 KNOWN_BY = {
-    "cost": "priced",
-    "cost_eur": "priced",
-    "energy_wh": "energy_known",
-    "carbon_gco2e": "carbon_known",
-    "duration_ms": "duration_known",
-    "first_token_ms": "first_token_known",
-    "energy_wh_low": "bounds_known",
     "energy_wh_bounded": "bounds_known",
-    "energy_wh_high": "bounds_known",
-    "embodied_gco2e": "embodied_known",
+    **{column.name: column.counted_by for column in ROLLED_UP if column.counted_by != "requests"},
 }
-TIMES = ("duration_known", "duration_ms", "first_token_known", "first_token_ms")
-# Sums that days lack if they were rolled up before these columns existed.
-ADDED_LATER = (
-    *TIMES,
-    *("measured", "bounds_known", "energy_wh_low", "energy_wh_bounded", "energy_wh_high"),
-    *("embodied_known", "embodied_gco2e"),
+EXACT_SUMS = frozenset(name for name in SUMS if isinstance(DailyUsage._meta.get_field(name), ExactDecimalField))
+# Days that were rolled up before the other sums existed lack those.
+SINCE_THE_FIRST_DAY = (
+    "requests",
+    "prompt_tokens",
+    "completion_tokens",
+    "interrupted",
+    "estimated",
+    "priced",
+    "cost",
+    "cost_eur",
+    "energy_known",
+    "energy_wh",
+    "carbon_known",
+    "carbon_gco2e",
 )
 SUM_PREFIX = "sum_"  # an annotation may not have the name of a column
 
@@ -262,7 +258,7 @@ def _add(account_id: UUID, found: list[dict[str, Any]]) -> None:
     )
 
 
-_ZEROS: dict[str, Any] = {name: Decimal(0) if name in KNOWN_BY and name not in TIMES else 0 for name in SUMS}
+_ZEROS: dict[str, Any] = {name: Decimal(0) if name in EXACT_SUMS else 0 for name in SUMS}
 
 
 def _plus(total: Any, figure: Any) -> Any:

@@ -29,6 +29,7 @@ from gateway.edge.rfc3339 import to_text
 from gateway.money import plain
 from gateway.server.turns import take_turns
 
+from ..ledger.record_columns import Export, exported
 from ..models import Generation, LedgerEntry, Wallet
 from .keyset import newer_than
 
@@ -43,21 +44,61 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 Value = str | int | bool | Decimal | None
 Line = dict[str, Value]
 
-COLUMNS = (
-    *("line", "generation_id", "created_at", "key", "endpoint", "model", "provider", "region"),
-    *("requested_alias", "requested_auto", "alias_id", "prompt_tokens", "completion_tokens", "total_tokens"),
-    *("usage_estimated", "interrupted", "ledger_seq", "currency", "cost", "balance_after", "cost_eur"),
+_OF_A_RECORD = exported(Export.STATEMENT)
+# Some programs read columns by their number, so this order stays, and new columns go to the end.
+_FIRST_COLUMNS = (
+    "line",
+    "generation_id",
+    "created_at",
+    "key",
+    "endpoint",
+    "model",
+    "provider",
+    "region",
+    "requested_alias",
+    "requested_auto",
+    "alias_id",
+    "prompt_tokens",
+    "completion_tokens",
+    "total_tokens",
+    "usage_estimated",
+    "interrupted",
+    "ledger_seq",
+    "currency",
+    "cost",
+    "balance_after",
+    "cost_eur",
     "price_above_prompt_tokens",
-    *("energy_wh", "carbon_gco2e"),
-    *("energy_wh_low", "energy_wh_high", "energy_source", "energy_method", "embodied_gco2e"),
-    *("cached_tokens", "wh_per_output_token", "wh_per_prompt_token", "wh_per_cached_token", "grid_gco2_per_kwh"),
-    *("grid_kind", "grid_source", "grid_as_of"),
+    "energy_wh",
+    "carbon_gco2e",
+    "energy_wh_low",
+    "energy_wh_high",
+    "energy_source",
+    "energy_method",
+    "embodied_gco2e",
+    "cached_tokens",
+    "wh_per_output_token",
+    "wh_per_prompt_token",
+    "wh_per_cached_token",
+    "grid_gco2_per_kwh",
+    "grid_kind",
+    "grid_source",
+    "grid_as_of",
     # of the last line only
-    *("since", "until", "requests", "requests_unpriced", "requests_without_energy", "requests_without_carbon"),
-    *("opening_balance", "credits", "closing_balance", "reconciled"),
-    # of a record again: new columns go to the end, since some programs read columns by their number
+    "since",
+    "until",
+    "requests",
+    "requests_unpriced",
+    "requests_without_energy",
+    "requests_without_carbon",
+    "opening_balance",
+    "credits",
+    "closing_balance",
+    "reconciled",
+    # of a record again
     "key_id",
 )
+COLUMNS = (*_FIRST_COLUMNS, *(name for name in _OF_A_RECORD if name not in _FIRST_COLUMNS))
 
 
 class InvalidPeriod(ValueError):
@@ -228,46 +269,25 @@ def _balance_before(account_id: UUID, period: Period, credit: LedgerEntry | None
 def _record_line(record: Generation, entry: LedgerEntry | None) -> Line:
     factors, price = record.energy_factors, record.billed_price
     of_output, of_prompt, of_cached = factors.wh_per_token or (None, None, None)
-    return {
+    shown = {name: column.read(record) for name, column in _OF_A_RECORD.items()}
+    shown |= {
         "line": "generation",
-        "generation_id": record.public_id,
         "created_at": to_text(record.created_at),
         "key": record.key.name,
-        "endpoint": record.endpoint,
-        "model": record.route_id,
-        "provider": record.provider,
-        "region": record.region,
-        "requested_alias": record.requested_alias,
-        "requested_auto": record.requested_auto,
+        "key_id": str(record.key_id),
         "alias_id": None if record.alias_id is None else str(record.alias_id),
-        "prompt_tokens": record.prompt_tokens,
-        "completion_tokens": record.completion_tokens,
-        "total_tokens": record.total_tokens,
-        "usage_estimated": record.usage_estimated,
-        "interrupted": record.interrupted,
         "ledger_seq": None if entry is None else entry.seq,
-        "currency": record.currency,
-        "cost": record.cost,
         "balance_after": None if entry is None else entry.balance_after,
-        "cost_eur": record.cost_eur,
         "price_above_prompt_tokens": price.above_prompt_tokens or None if price and record.cost is not None else None,
-        "energy_wh": record.energy_wh,
-        "carbon_gco2e": record.carbon_gco2e,
-        "energy_wh_low": record.energy_wh_low,
-        "energy_wh_high": record.energy_wh_high,
-        "energy_source": record.energy_source,
         "energy_method": None
         if factors.figures is None or record.energy_source == MEASURED
         else factors.figures.method or None,
-        "embodied_gco2e": record.embodied_gco2e,
-        "cached_tokens": record.cache_read_tokens,
         "wh_per_output_token": of_output,
         "wh_per_prompt_token": of_prompt,
         "wh_per_cached_token": of_cached,
-        "grid_gco2_per_kwh": factors.intensity_gco2_per_kwh,
         **factors.grid_details,
-        "key_id": str(record.key_id),
     }
+    return {name: shown[name] for name in COLUMNS if name in shown}
 
 
 def _total_line(account: Account, period: Period, totals: Totals) -> Line:

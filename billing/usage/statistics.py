@@ -24,7 +24,7 @@ from gateway.server.turns import take_turns
 
 from ..models import NO_ALIAS, DailyUsage, Generation, UsageWatermark
 from .request_failures import INFERENCE, FailureDay
-from .rollups import BEGINNING, KNOWN_BY, SUM_PREFIX, SUMS, TIMES, sums_by
+from .rollups import BEGINNING, EXACT_SUMS, KNOWN_BY, SUM_PREFIX, SUMS, sums_by
 
 ONE_DAY = timedelta(days=1)
 ROWS_AT_ONCE = 200  # fetched from the database at once
@@ -283,11 +283,9 @@ def _read(found: dict[str, Any]) -> Totals:
     figures = {name: found[SUM_PREFIX + name] for name in SUMS}
     for name, figure in figures.items():
         known = KNOWN_BY.get(name)
-        if known is None:
-            figures[name] = int(figure)
-        elif not figures[known]:
+        if known is not None and not found[SUM_PREFIX + known]:
             figures[name] = None
-        elif name in TIMES:
+        elif name not in EXACT_SUMS:
             figures[name] = int(figure)
     return Totals(**figures)
 

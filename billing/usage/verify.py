@@ -26,12 +26,11 @@ from gateway.money import plain
 
 from ..models import NO_ALIAS, DailyUsage, Generation, LedgerEntry, UsageWatermark, Wallet
 from .recomputation import ReadUsage, Record, as_stored, columns_of_record, read_record, recompute, shown
-from .rollups import ADDED_LATER, GROUP, SUM_PREFIX, SUMS, sums_by
+from .rollups import GROUP, SINCE_THE_FIRST_DAY, SUM_PREFIX, sums_by
 
 PAGE = 2000  # entries
 MOST_WALLETS = 500  # of a batch: their ids are parameters of its statements
 PART = 20_000  # entries of a part, which is larger only if its last account has more
-COMPARED = [name for name in SUMS if name not in ADDED_LATER]
 BY = [name for name in GROUP if name != "energy_source"]  # older days lack the energy's source
 Row = TypeVar("Row")
 
@@ -250,7 +249,7 @@ def _days(batch: list[Wallet]) -> Iterator[tuple[bool, dict[str, Any]]]:
         DailyUsage.objects.filter(account_id__in=ids)
         .order_by("account_id", "day")
         .values(*by)
-        .annotate(**{SUM_PREFIX + name: Sum(name) for name in COMPARED})
+        .annotate(**{SUM_PREFIX + name: Sum(name) for name in SINCE_THE_FIRST_DAY})
     )
     return merge(
         ((False, row) for row in sums_by(records, *by).order_by("account_id", F("day")).iterator(PAGE)),
@@ -270,7 +269,7 @@ def _usage_by_day(
         known: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}
         for is_stored, row in of_day:
             group = (row["key_id"], row["alias_id"] or NO_ALIAS, *(row[name] for name in BY[3:]))
-            known[is_stored][group] = {name: row[SUM_PREFIX + name] or 0 for name in COMPARED}
+            known[is_stored][group] = {name: row[SUM_PREFIX + name] or 0 for name in SINCE_THE_FIRST_DAY}
         if known[False] != known[True]:
             found, kept = (
                 f"{sum(row['requests'] for row in rows.values())} requests for "

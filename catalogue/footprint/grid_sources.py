@@ -63,7 +63,22 @@ LIFECYCLE = {
 }
 LEAST_SHARE = 0.8  # the share of a slot's production that must have a figure
 # energy-charts' names of the countries that shipped places are in.
-ENERGY_CHARTS = {code: code.lower() for code in "AT BE CH DE DK ES FI FR IE IT NL NO PL SE".split()}  # noqa: SIM905
+ENERGY_CHARTS = {
+    "AT": "at",
+    "BE": "be",
+    "CH": "ch",
+    "DE": "de",
+    "DK": "dk",
+    "ES": "es",
+    "FI": "fi",
+    "FR": "fr",
+    "IE": "ie",
+    "IT": "it",
+    "NL": "nl",
+    "NO": "no",
+    "PL": "pl",
+    "SE": "se",
+}
 QUARTER = timedelta(minutes=15)
 RESOLUTIONS = {"PT15M": QUARTER, "PT30M": timedelta(minutes=30), "PT60M": timedelta(hours=1)}
 

@@ -27,7 +27,35 @@ ALIAS_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 ALIAS_RULE = "1-64 characters of lowercase a-z, 0-9, '-' or '_', starting with a letter or digit"
 EMBEDDING = "embedding"
 EU_MEMBERS = frozenset(
-    "AT BE BG CY CZ DE DK EE ES FI FR GR HR HU IE IT LT LU LV MT NL PL PT RO SE SI SK".split()  # noqa: SIM905
+    {
+        "AT",
+        "BE",
+        "BG",
+        "CY",
+        "CZ",
+        "DE",
+        "DK",
+        "EE",
+        "ES",
+        "FI",
+        "FR",
+        "GR",
+        "HR",
+        "HU",
+        "IE",
+        "IT",
+        "LT",
+        "LU",
+        "LV",
+        "MT",
+        "NL",
+        "PL",
+        "PT",
+        "RO",
+        "SE",
+        "SI",
+        "SK",
+    }
 )
 
 

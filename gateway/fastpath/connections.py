@@ -64,8 +64,15 @@ class Answer:
     """Parses the answers on a connection, one after the other, with one parser."""
 
     __slots__ = (
-        *("blocks", "body_bytes_at", "headers", "interim", "is_complete", "keeps_alive"),
-        *("parser", "received_bytes", "status"),
+        "blocks",
+        "body_bytes_at",
+        "headers",
+        "interim",
+        "is_complete",
+        "keeps_alive",
+        "parser",
+        "received_bytes",
+        "status",
     )
 
     def __init__(self) -> None:
@@ -132,8 +139,18 @@ class Connection:
     """Holds an open connection. Raises OSError if it breaks, and BrokenAnswer if the upstream breaks HTTP."""
 
     __slots__ = (
-        *("_has_ended", "_readable", "_sock", "account", "answer", "idle_since"),
-        *("is_tls", "key", "opened_at", "origin", "provider", "uses"),
+        "_has_ended",
+        "_readable",
+        "_sock",
+        "account",
+        "answer",
+        "idle_since",
+        "is_tls",
+        "key",
+        "opened_at",
+        "origin",
+        "provider",
+        "uses",
     )
 
     def __init__(self, origin: Origin, account: UUID, provider: str, sock: Any) -> None:
@@ -346,7 +363,9 @@ def _distrust(connection: Connection, counts: Counter[str], deed: str) -> None:
     logger.log(
         logging.ERROR if counts is unexpected_bytes else logging.WARNING,
         "provider %s %s: the connection and %d idle ones are closed",
-        *(connection.provider, deed, len(others)),
+        connection.provider,
+        deed,
+        len(others),
     )
 
 

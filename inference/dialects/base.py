@@ -37,8 +37,16 @@ NOTHING: frozenset[str] = frozenset()
 # Fields that would change price, place or provider without the gateway's knowledge: first those that choose a route.
 CHOOSING_FIELDS = ("provider", "providers", "models", "route", "fallbacks", "preset")
 REROUTING_FIELDS = (
-    *(*CHOOSING_FIELDS, "inference_geo", "transforms", "plugins", "web_search_options", "search_parameters"),
-    *("api_base", "base_url", "api_key", "max_price"),
+    *CHOOSING_FIELDS,
+    "inference_geo",
+    "transforms",
+    "plugins",
+    "web_search_options",
+    "search_parameters",
+    "api_base",
+    "base_url",
+    "api_key",
+    "max_price",
 )
 # The same for the Messages API: MCP servers and containers are charged separately, betas change prices and tools.
 REFUSED_OF_MESSAGES = (*REROUTING_FIELDS, "container", "mcp_servers", "betas", "anthropic_beta")

@@ -169,7 +169,13 @@ class OpenAIDecoder(StreamDecoder):
     """See `base.StreamDecoder`."""
 
     __slots__ = (
-        *("_choices", "_counted_apart", "_finished", "_in_messages", "_only", "_spoken", "_total_includes"),
+        "_choices",
+        "_counted_apart",
+        "_finished",
+        "_in_messages",
+        "_only",
+        "_spoken",
+        "_total_includes",
         "_usages",
     )
     one_text = re.compile(

@@ -186,7 +186,14 @@ class AnthropicDecoder(StreamDecoder):
     """See `base.StreamDecoder`."""
 
     __slots__ = (
-        *("_blocks", "_citations", "_has_counted_all", "_held", "_held_delta", "_newest", "_thoughts", "_tools"),
+        "_blocks",
+        "_citations",
+        "_has_counted_all",
+        "_held",
+        "_held_delta",
+        "_newest",
+        "_thoughts",
+        "_tools",
         "_usage",
     )
     one_text = re.compile(

@@ -102,8 +102,11 @@ def _cited(message: Mapping[str, Any]) -> Iterator[Json]:
         if isinstance(page.get("url"), str):
             words, title = (page[name] if isinstance(page.get(name), str) else "" for name in ("content", "title"))
             yield {
-                **{"type": "web_search_result_location", "url": page["url"], "title": title},
-                **{"cited_text": words, "encrypted_index": ""},
+                "type": "web_search_result_location",
+                "url": page["url"],
+                "title": title,
+                "cited_text": words,
+                "encrypted_index": "",
             }
 
 
@@ -201,8 +204,13 @@ class MessageFraming:
         """Starts the message. Clients need the prompt's tokens now, before the upstream counts them: an estimate."""
         self._has_begun = True
         message = {
-            **{"id": chunk["id"], "type": "message", "role": "assistant", "model": chunk["model"], "content": []},
-            **{"stop_reason": None, "stop_sequence": None},
+            "id": chunk["id"],
+            "type": "message",
+            "role": "assistant",
+            "model": chunk["model"],
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
             "usage": {"input_tokens": estimator.most_prompt_tokens(self._call, roughly=True), "output_tokens": 0},
         }
         frames.append(event({"type": "message_start", "message": message}))

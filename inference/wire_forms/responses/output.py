@@ -174,8 +174,18 @@ class _Part:
     """Holds the open part of a message or of reasoning."""
 
     __slots__ = (
-        *("_delta", "_event", "_length", "_measured", "_place", "annotations"),
-        *("content_index", "item", "kind", "logprobs", "output_index", "pieces"),
+        "_delta",
+        "_event",
+        "_length",
+        "_measured",
+        "_place",
+        "annotations",
+        "content_index",
+        "item",
+        "kind",
+        "logprobs",
+        "output_index",
+        "pieces",
     )
 
     def __init__(self, kind: str, item: Json, output_index: int, content_index: int) -> None:
