@@ -26,8 +26,7 @@ from . import admin_filters as filters
 from .accounts import has_entries, rate_warning
 from .admin_closing import ClosesAccounts
 from .admin_credit import RIGHT, CreditBooking
-from .models import FROZEN, Generation, LedgerEntry
-from .usage.request_failures import RequestFailure
+from .models import FROZEN, Generation, LedgerEntry, RequestFailure
 
 # What staff can do for a new account: the right it needs, its view and its name.
 FIRST_STEPS = ((RIGHT, "credit", "Add credit"), (INVITING_RIGHT, "invite", "Invite a member"))
