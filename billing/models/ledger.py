@@ -1,7 +1,7 @@
 """Defines the ledger: wallets and their entries.
 
 A wallet's balance is always the sum of its ledger entries, and its seq is their number. Entries are only ever added;
-the database itself refuses to update or delete them (migration 0002).
+triggers of the database, which a migration makes, refuse to update or delete them.
 """
 
 from typing import Any, ClassVar, NoReturn

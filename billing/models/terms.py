@@ -75,7 +75,7 @@ FROZEN = tuple(field.attname for field in _FROZEN_FIELDS)
 
 
 class FrozenTerms(FrozenColumns):
-    """Holds frozen columns that many records share: one row per content, never changed or removed (migration 0020)."""
+    """Holds frozen columns that many records share: one row per content. Triggers keep it from change."""
 
     id = models.UUIDField(primary_key=True, editable=False)  # a hash of the content, the same in every worker
 

@@ -127,7 +127,7 @@ def test_a_shipped_catalogue_of_more_than_sixty_days_is_told(
     today = timezone.now().date()
     for age, is_told in ((60, False), (61, True)):
         monkeypatch.setattr(release, "released_on", lambda age=age: today - timedelta(days=age))
-        assert ("61 days ago: models have ended" in admin_client.get("/admin/").text) is is_told
+        assert ("61 days ago: models were retired" in admin_client.get("/admin/").text) is is_told
 
 
 def test_each_part_is_for_who_may_see_what_it_is_made_of(client: Client) -> None:
