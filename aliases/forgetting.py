@@ -16,9 +16,7 @@ from django.utils import timezone
 
 from accounts.members import locked
 from accounts.models import Account, ApiKey, Invitation, Membership, Suspension
-from billing.models import Generation, LedgerEntry
-from billing.notices import Notice
-from billing.usage.request_failures import RequestFailure
+from billing.models import Generation, LedgerEntry, Notice, RequestFailure
 
 from .models import Alias, AliasEvent
 

@@ -27,8 +27,7 @@ from .accounts import has_entries, rate_warning
 from .admin_closing import ClosesAccounts
 from .admin_credit import RIGHT, CreditBooking
 from .ledger.record_columns import RECORD_COLUMNS, RecordColumn, Section
-from .models import Generation, LedgerEntry
-from .usage.request_failures import RequestFailure
+from .models import Generation, LedgerEntry, RequestFailure
 
 # What staff can do for a new account: the right it needs, its view and its name.
 FIRST_STEPS = ((RIGHT, "credit", "Add credit"), (INVITING_RIGHT, "invite", "Invite a member"))

@@ -7,20 +7,20 @@ its event is over, such as when the balance has recovered. The beat and `maintai
 
 from datetime import datetime, timedelta
 from decimal import ROUND_FLOOR, Decimal
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 from django.core.mail import EmailMessage
-from django.db import models
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from accounts.models import Account, ApiKey, Membership, Suspension, User
+from accounts.models import ApiKey, Membership, Suspension, User
 from gateway.db.pool import release
-from gateway.ids import uuid7
 from gateway.money import plain
 from gateway.pages import mail
+
+from .models import Notice
 
 EVERY_SECONDS = 300.0
 AHEAD = timedelta(days=7)  # how long before its expiry a key's owners are mailed
@@ -28,35 +28,6 @@ SHORT_LIVED = timedelta(days=8)  # a key with a shorter life gets no mail: its e
 TRIED_FOR = timedelta(days=1)
 CENT = Decimal("0.01")
 MOST_AT_ONCE = 100  # the rest follow at the next run
-
-
-class Notice(models.Model):
-    """Records a mail to a person about an event, sent or due. `subject` is the id of the account, key or suspension."""
-
-    class Kind(models.TextChoices):
-        """Lists the events."""
-
-        LOW = "low", "balance is low"
-        EMPTY = "empty", "no credit left"
-        EXPIRY = "expiry", "key expires"
-        SUSPENDED = "suspended", "account is suspended"
-        LIFTED = "lifted", "suspension is lifted"
-
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    kind = models.CharField(max_length=10, choices=Kind)
-    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="+")
-    person = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
-    subject = models.UUIDField()
-    raised_at = models.DateTimeField()
-    sent_at = models.DateTimeField(null=True)
-
-    class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["kind", "subject", "person"], name="one_notice_of_an_event_to_a_person")
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.account_id}: {self.kind}"
 
 
 def send_due() -> int:

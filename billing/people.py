@@ -13,9 +13,9 @@ from django.db.models import Q
 
 from accounts.members import is_last_owner, locked
 from accounts.models import ApiKey, Invitation, Membership, User
-from catalogue.routing.counters import PriceChange
+from catalogue.models import PriceChange
 
-from .notices import Notice
+from .models import Notice
 
 
 class NobodyKnown(LookupError):

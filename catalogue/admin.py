@@ -27,10 +27,8 @@ from gateway.pages.admin import ExactSearch, RecordAdmin, RowAsShown, SaysValues
 
 from . import changes, models, price_history
 from .admin_actions import OfferActions, ProviderActions, RouteActions
-from .footprint import grid
 from .loader.shapes import Pricing
 from .routing import health, quota
-from .routing.counters import PriceChange
 from .routing.snapshot import missing_variables
 
 _PRICES = (
@@ -305,7 +303,7 @@ class RegionAdmin(_SeededTable, RouteActions, _CatalogueAdmin):
         return format_html('<ul>{}</ul><a href="{}">The whole history</a>', listed, everything)
 
 
-@admin.register(PriceChange)
+@admin.register(models.PriceChange)
 class PriceChangeAdmin(ExactSearch):
     """Shows the history of all prices."""
 
@@ -337,7 +335,7 @@ class GridIntensityAdmin(_CatalogueAdmin):
     search_help_text = "Part of the country code."
 
 
-@admin.register(grid.GridSlot)
+@admin.register(models.GridSlot)
 class GridSlotAdmin(RecordAdmin):
     """Shows imported carbon intensities by the hour."""
 
@@ -345,7 +343,7 @@ class GridSlotAdmin(RecordAdmin):
     list_filter = ("kind", "source")
 
 
-@admin.register(grid.GridImport)
+@admin.register(models.GridImport)
 class GridImportAdmin(RecordAdmin):
     """Shows when each source of carbon intensities was last imported."""
 

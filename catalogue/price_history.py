@@ -10,9 +10,8 @@ from django.utils import timezone
 from accounts.models import User
 
 from . import changes
-from .models import PRICES, Region
+from .models import PRICES, PriceChange, Region
 from .pricing import read_tiers
-from .routing.counters import PriceChange
 
 ROWS_PER_STATEMENT = 500
 

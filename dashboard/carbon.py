@@ -14,8 +14,7 @@ from billing.usage.replica import from_replica
 from billing.usage.statement import Line, Value
 from billing.usage.statistics import By, Totals, breakdown
 from catalogue.footprint.energy import METHOD
-from catalogue.footprint.grid import GridSlot
-from catalogue.models import GridIntensity
+from catalogue.models import GridIntensity, GridSlot
 from catalogue.pricing import FOOTPRINT_PLACES, MEASURED, MODELLED
 from catalogue.routing import snapshot
 from catalogue.routing.routes import Route

@@ -19,11 +19,10 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.ledger.endings import ENDINGS
-from billing.models import DailyUsage, Generation, UsageWatermark
+from billing.models import DailyUsage, FailureDay, Generation, RequestFailure, UsageWatermark
 from billing.usage import keyset
 from billing.usage.keyset import Page, Position, Record, newer_than, older_than
 from billing.usage.replica import from_replica
-from billing.usage.request_failures import FailureDay, RequestFailure
 from billing.usage.rollups import BEGINNING
 from billing.usage.statistics import Days, Scope
 from catalogue.pricing import numbers_of, without_prices

@@ -11,8 +11,6 @@ from django.urls import URLPattern, reverse
 
 from accounts.models import Account
 from catalogue import models
-from catalogue.footprint import grid
-from catalogue.routing import counters
 from tests.every_page import Acme, Page
 
 GENERAL = {"app_label": "accounts", "url": "nothing/here"}
@@ -29,11 +27,11 @@ def open_catalogue() -> None:
     models.EnergyEstimate.objects.create(canonical_id="demo/echo", energy_per_token_wh="0.0002")
     models.ExchangeRate.objects.create(currency="USD", units_per_eur="1.1")
     moment = datetime(2026, 10, 30, tzinfo=UTC)
-    grid.GridSlot.objects.create(
+    models.GridSlot.objects.create(
         zone="FR", start=moment, end=moment + timedelta(hours=1), kind="measured", gco2_per_kwh=30, source="entsoe"
     )
-    grid.GridImport.objects.create(source="entsoe", attempted_at=moment)
-    counters.PriceChange.objects.create(route=ROUTE, field="prompt_per_1m_tokens", changed_at=moment, via="seeding")
+    models.GridImport.objects.create(source="entsoe", attempted_at=moment)
+    models.PriceChange.objects.create(route=ROUTE, field="prompt_per_1m_tokens", changed_at=moment, via="seeding")
 
 
 def pages(acme: Acme) -> list[Page]:

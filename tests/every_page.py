@@ -14,8 +14,7 @@ from accounts.models import Account, ApiKey, Invitation, Membership
 from aliases import changes
 from aliases.models import Alias
 from aliases.targets import Target
-from billing.models import Generation
-from billing.usage.request_failures import RequestFailure
+from billing.models import Generation, RequestFailure
 from gateway.edge.health import LIVE_PATHS, READY_PATH
 from tests.billing.records import fail, key_of, open_for, serve
 from tests.dashboard.people import joined

@@ -11,9 +11,9 @@ from billing.accounts import open_account
 from billing.ledger.unsettled import COLUMNS, Figures, Terms, Unsettled
 from billing.models import FROZEN, Generation
 from billing.usage.verify import Verification, verify
+from catalogue.models import ProviderFailure, ProviderMinute
 from catalogue.pricing import Price, Rates, Usage, cost_of
 from catalogue.routing import health
-from catalogue.routing.counters import ProviderFailure, ProviderMinute
 from gateway.money import ExactDecimalField
 from inference.dialects import read_usage
 

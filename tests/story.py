@@ -15,8 +15,7 @@ from accounts.invitations import link
 from accounts.models import Account, ApiKey, Membership, User
 from aliases.models import Alias
 from billing.accounts import open_account
-from billing.models import Generation
-from billing.usage.request_failures import RequestFailure
+from billing.models import Generation, RequestFailure
 from demo import sample_data
 from tests.browser import PASSWORD
 from tests.pages import MEMBER, NEWCOMER, OWNER, STAFF

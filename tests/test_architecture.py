@@ -26,7 +26,7 @@ PACKAGES = (
     "demo",
 )
 WITH_ROOMS = ("gateway", "catalogue", "billing")
-OF_DJANGO = ("management", "migrations", "templatetags")
+OF_DJANGO = ("management", "migrations", "models", "templatetags")
 
 
 def test_every_setting_is_documented() -> None:

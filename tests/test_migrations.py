@@ -8,10 +8,17 @@ from django.db import connection
 from django.test import override_settings
 
 from tests.locks import foreign_connection
+from tests.original_migrations import use_originals
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
 ]
+
+
+@pytest.fixture(autouse=True)
+def originals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests go back to one of these, and a squashed migration cannot be undone in part."""
+    use_originals(monkeypatch)
 
 
 def test_a_migration_does_not_make_requests_wait_behind_it_for_a_lock() -> None:

@@ -18,8 +18,8 @@ from django.db import DataError, IntegrityError, OperationalError, connections, 
 from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 
+from catalogue.models import SHARDS, RouteDay
 from catalogue.routing import quota
-from catalogue.routing.counters import SHARDS, RouteDay
 from gateway.db.sessions import Parameters, Sessions, Statement, integer
 from gateway.money import LossyValueError, from_units
 

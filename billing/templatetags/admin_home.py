@@ -13,8 +13,7 @@ from django import template
 from django.db.models import F, QuerySet, Sum
 from django.utils import timezone
 
-from billing.models import DailyUsage
-from billing.usage.request_failures import FailureDay
+from billing.models import DailyUsage, FailureDay
 from billing.usage.statistics import Days, Totals, failures_by
 from catalogue.loader import release
 from catalogue.routing import health

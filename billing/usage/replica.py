@@ -23,8 +23,7 @@ from gateway.db.outages import Outage
 from gateway.db.pool import BRIEF_SECONDS, answering_within, release
 from gateway.edge import rfc3339
 
-from ..models import DailyUsage, FrozenTerms, Generation, LedgerEntry, UsageWatermark
-from .request_failures import FailureDay, RequestFailure
+from ..models import DailyUsage, FailureDay, FrozenTerms, Generation, LedgerEntry, RequestFailure, UsageWatermark
 
 logger = logging.getLogger(__name__)
 View = TypeVar("View", bound=Callable[..., Any])

@@ -22,8 +22,8 @@ from gateway.money import EXACT
 from gateway.observing.request_events import Outcome
 from gateway.server.turns import take_turns
 
-from ..models import NO_ALIAS, DailyUsage, Generation, UsageWatermark
-from .request_failures import INFERENCE, FailureDay
+from ..models import NO_ALIAS, DailyUsage, FailureDay, Generation, UsageWatermark
+from .request_failures import INFERENCE
 from .rollups import BEGINNING, EXACT_SUMS, KNOWN_BY, SUM_PREFIX, SUMS, sums_by
 
 ONE_DAY = timedelta(days=1)

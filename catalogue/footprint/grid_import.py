@@ -17,7 +17,8 @@ from django.utils import timezone
 from gateway.db.outages import Outage
 
 from .. import changes, models
-from .grid import KEPT, GridImport, GridSlot
+from ..models import GridImport, GridSlot
+from .grid import KEPT
 from .grid_sources import SOURCES, BadAnswer, Slot, Source, slots_in
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 from xml.etree import ElementTree
 
-from .grid import GridSlot
+from ..models import GridSlot
 
 MEASURED, FORECAST = GridSlot.Kind.MEASURED, GridSlot.Kind.FORECAST
 MOST_GCO2_PER_KWH = 2000  # above that of any fuel

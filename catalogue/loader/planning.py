@@ -10,8 +10,7 @@ from django.db.models import Model as DjangoModel
 from django.utils import timezone
 
 from catalogue import changes, price_history
-from catalogue.models import EnergyEstimate, ExchangeRate, GridIntensity, Model, Place, Provider, Region
-from catalogue.routing.counters import PriceChange
+from catalogue.models import EnergyEstimate, ExchangeRate, GridIntensity, Model, Place, PriceChange, Provider, Region
 
 from .entries import Catalogue, Columns, Entry
 from .prices import HeldPrice, without_jumps, without_rate_jump

@@ -14,9 +14,8 @@ from django.utils import timezone
 
 from gateway.observing.write_behind import WriteBehind
 
-from ..models import Provider, Status
+from ..models import Provider, ProviderFailure, ProviderMinute, Status
 from . import troubles
-from .counters import ProviderFailure, ProviderMinute
 from .routes import Upstream
 
 WINDOW = timedelta(minutes=5)

@@ -9,8 +9,7 @@ from django.db.models import OuterRef, QuerySet, Subquery, Sum
 
 from gateway.errors import ProviderQuotaExhausted
 
-from ..models import Region
-from .counters import RouteDay
+from ..models import Region, RouteDay
 from .routes import Route
 
 # The most that one settlement counts, so that the sum fits into a bigint even with broken counts.

@@ -18,8 +18,7 @@ from django.utils import timezone
 from gateway.observing.write_behind import WriteBehind
 from gateway.pages.mail import send_in_background
 
-from ..models import Provider
-from .counters import ProviderTrouble
+from ..models import Provider, ProviderTrouble
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ruamel.yaml import YAML
 
-from billing.usage.request_failures import RequestFailure
+from billing.models import RequestFailure
 from gateway.observing.request_events import Outcome
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from accounts.models import ApiKey
-from billing.models import NO_ALIAS, DailyUsage
-from billing.usage.request_failures import FailureDay
+from billing.models import NO_ALIAS, DailyUsage, FailureDay
 from gateway.observing.request_events import Outcome
 from gateway.server.turns import take_turns
 

@@ -9,8 +9,7 @@ from decimal import Decimal
 from django.conf import settings
 from django.utils import timezone
 
-from billing.models import Generation
-from billing.usage.request_failures import RequestFailure
+from billing.models import Generation, RequestFailure
 from catalogue.listing import View, auto_info, listed, servable, served_now
 from catalogue.models import PER_MILLION, WITH_ENDPOINT, Modality, Status
 from catalogue.pricing import MILLION, carbon_per_token, rates_between

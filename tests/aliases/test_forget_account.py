@@ -12,8 +12,7 @@ from accounts import closing, invitations, keys
 from accounts.models import Account, ApiKey, Invitation, Membership, User
 from aliases.models import Alias, AliasEvent
 from billing import notices
-from billing.models import Generation, LedgerEntry
-from billing.usage.request_failures import RequestFailure
+from billing.models import Generation, LedgerEntry, Notice, RequestFailure
 from gateway.errors import NotFound
 from tests.billing.records import fail, open_for, serve
 from tests.dashboard.people import GUEST, MEMBER, OWNER, joined
@@ -68,7 +67,7 @@ def test_ids_and_the_books_are_left_once_the_years_are_over(closed: Account, mon
     assert places_of(NAME) | places_of(KEY) | places_of(GUEST) == set()
     assert places_of(ALIAS) == {"billing.generation.requested_alias"}
     assert places_of(OWNER) == places_of(MEMBER) == {"accounts.user.email"}
-    for model in (Membership, Invitation, Alias, AliasEvent, RequestFailure, notices.Notice):
+    for model in (Membership, Invitation, Alias, AliasEvent, RequestFailure, Notice):
         assert not model._base_manager.filter(account=closed).exists()
     assert [(key.name, key.created_by) for key in ApiKey.objects.all()] == [
         (str(key.pk), None) for key in ApiKey.objects.all()

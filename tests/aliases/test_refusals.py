@@ -9,8 +9,9 @@ from accounts.models import Account
 from aliases import changes
 from aliases.models import Alias
 from aliases.targets import Target
+from billing.models import NOBODY, FailureDay, RequestFailure
 from billing.usage import request_failures
-from billing.usage.request_failures import NOBODY, FailureDay, FailureLog, RequestFailure
+from billing.usage.request_failures import FailureLog
 from gateway.errors import AliasNotFound, ApiError, InsufficientCredits, InvalidRequest
 from gateway.observing.request_events import RequestEvent
 from tests.chat import HELLO

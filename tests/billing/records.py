@@ -10,8 +10,8 @@ from accounts import keys
 from accounts.models import Account, ApiKey, Membership, User
 from billing.accounts import open_account
 from billing.ledger import booking as ledger
-from billing.models import Generation
-from billing.usage.request_failures import FailureLog, RequestFailure
+from billing.models import Generation, RequestFailure
+from billing.usage.request_failures import FailureLog
 from catalogue.pricing import Price, Rates, Usage, cost_of
 from gateway.errors import ApiError, NotFound
 from gateway.ids import uuid7

@@ -12,12 +12,11 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import User
+from billing.models import FailureDay
 from billing.templatetags import admin_home
-from billing.usage.request_failures import FailureDay
 from catalogue.loader import release
-from catalogue.models import Provider
+from catalogue.models import Provider, ProviderMinute
 from catalogue.routing import health
-from catalogue.routing.counters import ProviderMinute
 from gateway.observing.request_events import Outcome
 from tests.billing.records import open_for
 from tests.billing.timeline import advance_all

@@ -23,8 +23,8 @@ from billing.ledger.checkpoints import SweepCounts, sweep
 from billing.ledger.settlement import retrying
 from billing.ledger.unsettled import BadSerializedGeneration, deserialized
 from billing.models import Checkpoint, Generation, LedgerEntry, Wallet
+from catalogue.models import RouteDay
 from catalogue.pricing import Usage
-from catalogue.routing.counters import RouteDay
 from gateway.ids import uuid7
 from tests.factories import SMALL, mismatches, new_account, new_key, served, unsettled
 from tests.locks import foreign_connection, waiting_sessions

@@ -12,11 +12,11 @@ from billing.models import (
     DailyUsage,
     Generation,
     LedgerEntry,
+    Notice,
     OverdraftAlert,
     UsageWatermark,
     Wallet,
 )
-from billing.notices import Notice
 from tests.servers.process import ROOT
 
 # Spread by `account_id`; every other table is small and the same on each node.

@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Account
-from billing.usage.request_failures import RequestFailure
+from billing.models import RequestFailure
 from catalogue.models import Provider
 from gateway.errors import MissingAuthorization, ProviderError
 from gateway.fastpath.http_client import UpstreamAttempt

@@ -13,8 +13,9 @@ from accounts.models import User
 from aliases.resolve import BY_NAME
 from billing import maintenance
 from billing.ledger import booking as ledger
+from billing.models import RequestFailure
 from billing.usage import rollups
-from billing.usage.request_failures import RequestFailure, drop_some, failure_log
+from billing.usage.request_failures import drop_some, failure_log
 from catalogue.routing import snapshot
 from gateway.server.hooks import Periodic, worker_hooks
 from inference.authentication import BALANCE, KEY_WITH_ACCOUNT

@@ -18,8 +18,7 @@ from accounts import keys, playground_keys
 from accounts.models import Account, ApiKey, Membership, User
 from billing import maintenance, notices
 from billing.ledger import entries as ledger
-from billing.models import Wallet
-from billing.notices import Notice
+from billing.models import Notice, Wallet
 from gateway.db.outages import Outage
 from tests.billing.records import open_for
 from tests.dashboard.people import joined

@@ -15,7 +15,7 @@ from accounts.models import Account, ApiKey, Invitation, Membership, User
 from aliases.models import AliasEvent
 from billing import notices
 from billing.models import Generation
-from catalogue.routing.counters import PriceChange
+from catalogue.models import PriceChange
 from tests.billing.records import open_for, serve
 from tests.dashboard.people import GUEST, MEMBER, OWNER, client_of, joined
 from tests.factories import mismatches

@@ -14,8 +14,9 @@ import requests
 from django.db import IntegrityError, OperationalError, connection
 from django.utils import timezone
 
+from billing.models import NOBODY, FailureDay, RequestFailure
 from billing.usage import request_failures
-from billing.usage.request_failures import MOST_IN_A_BEAT, NOBODY, FailureDay, FailureLog, RequestFailure, drop_before
+from billing.usage.request_failures import MOST_IN_A_BEAT, FailureLog, drop_before
 from gateway.errors import ApiError, InsufficientCredits, MissingAuthorization, NotFound
 from gateway.observing.request_events import RequestEvent
 from tests.chat import HELLO

@@ -13,9 +13,9 @@ from billing.ledger import booking as ledger
 from billing.ledger.booking import QuotaUse
 from billing.ledger.settlement import settle
 from billing.models import Generation
+from catalogue.models import SHARDS, RouteDay
 from catalogue.pricing import Usage
 from catalogue.routing import quota
-from catalogue.routing.counters import SHARDS, RouteDay
 from tests.billing.test_ledger import in_threads
 from tests.factories import SMALL, mismatches, new_account, new_key, served, unsettled
 

@@ -20,9 +20,9 @@ from django.utils import timezone
 from accounts.models import User
 from catalogue import changes, models
 from catalogue.admin import RegionInline
+from catalogue.models import PriceChange, ProviderMinute
 from catalogue.routing import health, quota, snapshot
 from catalogue.routing import routes as routing
-from catalogue.routing.counters import PriceChange, ProviderMinute
 from catalogue.routing.routes import ExplicitId
 from gateway.errors import ApiError
 from tests.factories import forget_health

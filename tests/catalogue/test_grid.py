@@ -18,9 +18,10 @@ from django.utils import timezone
 from billing.ledger.unsettled import terms_of
 from catalogue import changes
 from catalogue.footprint import grid_import
-from catalogue.footprint.grid import GridImport, GridSlot, in_force
+from catalogue.footprint.grid import in_force
 from catalogue.footprint.grid_import import MOST_BYTES
 from catalogue.footprint.grid_sources import SOURCES, BadAnswer, slots_in
+from catalogue.models import GridImport, GridSlot
 from catalogue.pricing import GridBasis
 from catalogue.routing import snapshot
 from catalogue.routing.routes import Route

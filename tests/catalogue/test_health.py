@@ -8,9 +8,8 @@ from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from catalogue.models import Provider
+from catalogue.models import Provider, ProviderMinute
 from catalogue.routing import health
-from catalogue.routing.counters import ProviderMinute
 from catalogue.routing.health import Observed, Seen
 from gateway.server.hooks import worker_hooks
 from tests.billing.test_ledger import in_threads

@@ -11,7 +11,7 @@ from django.urls import reverse
 from accounts import keys
 from accounts.models import Account, ApiKey, Membership, User
 from catalogue import models
-from catalogue.routing.counters import PriceChange
+from catalogue.models import PriceChange
 from tests.dashboard.people import client_of, joined
 from tests.factories import new_account
 from tests.html_forms import filled_in

@@ -9,8 +9,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import User
 from catalogue import changes, price_history
-from catalogue.models import PRICES, Region
-from catalogue.routing.counters import PriceChange
+from catalogue.models import PRICES, PriceChange, Region
 from tests.seeding import Entry, Seed
 
 ROUTE = "acme/meta/llama/global"

@@ -6,9 +6,8 @@ import pytest
 from django.db import connection
 from pytest_django import DjangoAssertNumQueries
 
-from catalogue.models import Region
+from catalogue.models import Region, RouteDay
 from catalogue.routing import quota, snapshot
-from catalogue.routing.counters import RouteDay
 from catalogue.routing.routes import Route
 from gateway.errors import ProviderQuotaExhausted
 from tests.seeding import Entry, Seed

@@ -8,9 +8,8 @@ from django.core import mail
 from django.utils import timezone
 
 from accounts.models import User
-from catalogue.models import Provider
+from catalogue.models import Provider, ProviderTrouble
 from catalogue.routing import health, troubles
-from catalogue.routing.counters import ProviderTrouble
 from gateway.pages.mail import finish
 
 pytestmark = pytest.mark.django_db

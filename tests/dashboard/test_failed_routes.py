@@ -10,8 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Account
-from billing.models import Generation
-from billing.usage.request_failures import RequestFailure
+from billing.models import Generation, RequestFailure
 from catalogue.routing import health, snapshot
 from gateway.errors import ApiError, InsufficientCredits, ProviderError, UpstreamRefused
 from gateway.fastpath.http_client import UpstreamAttempt

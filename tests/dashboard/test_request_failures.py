@@ -14,8 +14,8 @@ from accounts import keys
 from accounts.models import Account, User
 from aliases import changes
 from aliases.targets import Target
-from billing.models import Generation
-from billing.usage.request_failures import NOBODY, FailureDay, FailureGroup, RequestFailure
+from billing.models import NOBODY, FailureDay, Generation, RequestFailure
+from billing.usage.request_failures import FailureGroup
 from billing.usage.statistics import Days, Scope
 from dashboard import records as records_page
 from dashboard.parts import advice

@@ -6,8 +6,7 @@ import pytest
 from django.test import Client
 
 from accounts.models import Account
-from billing.models import DailyUsage
-from billing.usage.request_failures import FailureDay
+from billing.models import DailyUsage, FailureDay
 from gateway.observing.request_events import Outcome
 from tests.billing.records import key_of, open_for
 from tests.billing.timeline import advance_all

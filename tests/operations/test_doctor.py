@@ -74,7 +74,7 @@ def test_mail_that_goes_nowhere_is_wrong_in_production_and_no_contact_is_worth_a
 
 def test_a_schema_behind_the_code_is_wrong(operator: GatewayServer, tmp_path: Path) -> None:
     lite = {"DATABASE_URL": f"sqlite:///{tmp_path}/gateway.sqlite3"}
-    for arguments in (["migrate"], ["migrate", "catalogue", "0016"]):
+    for arguments in (["migrate"], ["migrate", "sessions", "zero"]):
         assert operator.manage_subprocess(*arguments, **lite).code == 0
     code, lines = found(operator, **lite)
     assert code == 1

@@ -1,13 +1,9 @@
-"""Defines tables that are written while the catalogue is used: quotas, health, changes of prices."""
+"""Defines tables that count what the catalogue's use leaves: tokens of routes, outcomes and troubles of providers."""
 
-from decimal import Decimal
 from typing import ClassVar
 
-from django.conf import settings
 from django.db import models
 from django.db.models import Q
-
-from gateway.money import MoneyField
 
 SHARDS = 16
 
@@ -73,35 +69,3 @@ class ProviderTrouble(models.Model):
 
     def __str__(self) -> str:
         return f"{self.provider} {self.words}"
-
-
-class PriceChange(models.Model):
-    """Records a change of a price, and stays when its route is removed."""
-
-    class Via(models.TextChoices):
-        """Lists the ways to change a price."""
-
-        SEED = "seed", "seeding"
-        ADMIN = "admin", "the admin"
-
-    route = models.CharField(max_length=400, help_text="The 4-part id.")
-    region = models.ForeignKey(
-        "catalogue.Region", on_delete=models.SET_NULL, null=True, editable=False, related_name="price_changes"
-    )
-    field = models.CharField("price", max_length=60)
-    currency_old = models.CharField(max_length=3, blank=True)
-    old: "MoneyField[Decimal | None, Decimal | None]" = MoneyField(null=True)
-    currency_new = models.CharField(max_length=3, blank=True)
-    new: "MoneyField[Decimal | None, Decimal | None]" = MoneyField(null=True)
-    changed_at = models.DateTimeField()
-    changed_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, editable=False, related_name="+"
-    )
-    changed_by_name = models.CharField("changed by", max_length=254, blank=True)
-    via = models.CharField(max_length=10, choices=Via)
-
-    class Meta:
-        indexes: ClassVar = [models.Index(fields=["route", "id"], name="price_change_by_route")]
-
-    def __str__(self) -> str:
-        return f"{self.route}: {self.field}"

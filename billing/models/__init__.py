@@ -1,0 +1,35 @@
+"""Gathers every table of billing, because Django finds an app's models in this package alone."""
+
+from .checkpoint import Checkpoint
+from .daily_usage import NO_ALIAS, DailyUsage, UsageWatermark
+from .generation import FLAGS, IMPLAUSIBLE_USAGE, MALFORMED_EVENT, ZERO_USAGE, Generation
+from .ledger import ImmutableRow, LedgerEntry, OverdraftAlert, Wallet
+from .notices import Notice
+from .request_failures import LONGEST_ASKED, LONGEST_MESSAGE, NOBODY, FailureDay, RequestFailure
+from .terms import FROZEN, FrozenColumns, FrozenTerms, content_id
+
+__all__ = [
+    "FLAGS",
+    "FROZEN",
+    "IMPLAUSIBLE_USAGE",
+    "LONGEST_ASKED",
+    "LONGEST_MESSAGE",
+    "MALFORMED_EVENT",
+    "NOBODY",
+    "NO_ALIAS",
+    "ZERO_USAGE",
+    "Checkpoint",
+    "DailyUsage",
+    "FailureDay",
+    "FrozenColumns",
+    "FrozenTerms",
+    "Generation",
+    "ImmutableRow",
+    "LedgerEntry",
+    "Notice",
+    "OverdraftAlert",
+    "RequestFailure",
+    "UsageWatermark",
+    "Wallet",
+    "content_id",
+]

@@ -1,0 +1,41 @@
+"""Gathers every table of the catalogue, because Django finds an app's models in this package alone."""
+
+from .counters import SHARDS, ProviderFailure, ProviderMinute, ProviderTrouble, RouteDay
+from .energy import EnergyEstimate
+from .grid import GridImport, GridIntensity, GridSlot
+from .names import SEGMENT
+from .offer import WITH_ENDPOINT, MaxTokensField, Modality, Model, State, Thinking
+from .places import Place
+from .prices import ExchangeRate, PriceChange
+from .provider import Provider, Status, dialect_choices
+from .route import PER_MILLION, PRICES, Region
+from .version import CatalogueVersion
+
+__all__ = [
+    "PER_MILLION",
+    "PRICES",
+    "SEGMENT",
+    "SHARDS",
+    "WITH_ENDPOINT",
+    "CatalogueVersion",
+    "EnergyEstimate",
+    "ExchangeRate",
+    "GridImport",
+    "GridIntensity",
+    "GridSlot",
+    "MaxTokensField",
+    "Modality",
+    "Model",
+    "Place",
+    "PriceChange",
+    "Provider",
+    "ProviderFailure",
+    "ProviderMinute",
+    "ProviderTrouble",
+    "Region",
+    "RouteDay",
+    "State",
+    "Status",
+    "Thinking",
+    "dialect_choices",
+]
