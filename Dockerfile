@@ -1,7 +1,8 @@
-# Two stages: the packages are installed by their hashes, and pip and its caches stay behind.
+# There are two stages: packages are installed by their hashes in the first, and pip and its caches stay there.
 FROM python:3.11-slim-bookworm AS packages
 WORKDIR /app
-# Those of traces are in, as they are asked for by a setting; `--build-arg REQUIREMENTS=requirements.txt` leaves them out.
+# The packages of traces are included, because a setting may need them; `--build-arg REQUIREMENTS=requirements.txt` leaves
+# them out.
 ARG REQUIREMENTS=requirements-traces.txt
 COPY ${REQUIREMENTS} packages.txt
 RUN python -m venv .venv && .venv/bin/pip install --no-cache-dir --require-hashes -r packages.txt
@@ -28,7 +29,7 @@ COPY static static
 COPY templates templates
 ENV PATH=/app/.venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     BIND=0.0.0.0 PORT=8000 GATEWAY_SPOOL_DIR=/var/lib/inference-gateway/spool
-# What could not be settled while the database was away: all that is written. Everything else may be read-only.
+# The spool is the only place that the gateway writes to. Everything else may be read-only.
 VOLUME /var/lib/inference-gateway
 USER 10001
 EXPOSE 8000

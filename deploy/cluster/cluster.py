@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The whole of docs/high-availability.md on one machine's loopback, in var/cluster.
+"""Runs the cluster of docs/high-availability.md on one machine's loopback, in var/cluster.
 
     deploy/cluster/cluster.py up          from nothing to two gateways behind nginx, with a simulated provider
-    deploy/cluster/cluster.py status      which parts live, and who is primary
-    deploy/cluster/cluster.py kill PART   as a machine dies: SIGKILL, with all its processes
+    deploy/cluster/cluster.py status      which parts live, and which are primary
+    deploy/cluster/cluster.py kill PART   like the death of a machine: SIGKILL to all its processes
     deploy/cluster/cluster.py start PART
     deploy/cluster/cluster.py roll        restarts the gateways one after the other
     deploy/cluster/cluster.py down
 
-PART is one of `status`, or `primary`, `standby`, `redis-primary` for who is that now. Needs Debian's etcd-server,
+PART is a name that `status` prints, or `primary`, `standby`, `redis-primary` for the part in that role now. Needs Debian's etcd-server,
 haproxy, nginx-light, pgbouncer, postgresql, redis-sentinel, redis-server; Patroni in var/patroni (its make target).
 """
 
@@ -78,14 +78,14 @@ DRAIN_SECONDS = 50.0  # a gateway's, and some
 
 
 class ClusterError(Exception):
-    """A part does not do what it should; its log says why."""
+    """A part does not work as it should; its log has the reason."""
 
 
 # what runs
 
 
 def start(part: str) -> None:
-    """Starts a part, on what its last run left, and returns when it answers."""
+    """Starts a part with the data of its last run, and returns when it answers."""
     if _pid_of(part) is not None:
         return
     folder = FOLDER / part
@@ -112,7 +112,7 @@ def start(part: str) -> None:
 
 
 def stop(part: str, number: signal.Signals) -> None:
-    """Ends a part, all its processes with SIGKILL, and returns when they are gone."""
+    """Sends a part the signal (SIGKILL to all its processes), and returns when it has ended."""
     pids = [pid for pid in (_pid_of(part),) if pid is not None]
     if part.startswith("postgres") and number == signal.SIGKILL:
         with suppress(OSError, ValueError):
@@ -156,7 +156,7 @@ def _command(part: str, folder: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def environment(part: str) -> dict[str, str]:
-    """The settings of a gateway, and of commands beside it. The second reaches its database through PgBouncer."""
+    """Returns the settings of a gateway and its commands. The second gateway reaches its database through PgBouncer."""
     folder, pooled = FOLDER / part, part == "gateway2"
     own = {"database": str(PORTS["pgbouncer" if pooled else "primary"]), "pooled": str(pooled).lower()}
     path = _written("gateway.env", folder, name=part, folder=str(folder), port=str(PORTS[part]), **own)
@@ -169,7 +169,7 @@ def _etcd(number: str) -> dict[str, str]:
 
 
 def _written(template: str, into: Path, **own: str) -> str:
-    """The path of a template of this folder, filled in."""
+    """Fills in a template of this folder, and returns the path of the result."""
     common = {name: str(port) for name, port in PORTS.items()}
     common |= {
         "etcd_peers": ",".join(f"etcd{n}=http://127.0.0.1:{PORTS[f'peer{n}']}" for n in (1, 2, 3)),
@@ -184,7 +184,7 @@ def _written(template: str, into: Path, **own: str) -> str:
 
 
 def _write_nginx(folder: Path) -> None:
-    """deploy/nginx.conf, with the ports of these gateways."""
+    """Writes deploy/nginx.conf with the ports of these gateways."""
     text = (ROOT / "deploy" / "nginx.conf").read_text().replace("listen 8080", f"listen 127.0.0.1:{PORTS['nginx']}")
     for number in (1, 2):
         text = text.replace(f"127.0.0.1:800{number}", f"127.0.0.1:{PORTS[f'gateway{number}']}")
@@ -229,7 +229,7 @@ def _redis(part: str, *words: str) -> str:
 
 
 def roles() -> dict[str, str]:
-    """`primary` (and `redis-primary`): the part that is it now. `standby`: the synchronous one."""
+    """Returns the part in each role now: `primary`, `redis-primary`, and `standby`, the synchronous one."""
     found = {}
     for n in (1, 2, 3):
         for role, path in (("primary", "primary"), ("standby", "synchronous")):
@@ -283,7 +283,7 @@ def _postgres_binaries() -> Path:
 
 
 def _postgres_user() -> str | None:
-    """PostgreSQL refuses root."""
+    """Returns the user for PostgreSQL, which refuses root."""
     if os.geteuid() != 0:
         return None
     return "postgres" if "postgres" in {entry.pw_name for entry in pwd.getpwall()} else "nobody"
@@ -293,7 +293,7 @@ def _postgres_user() -> str | None:
 
 
 def up() -> None:
-    """Everything, from nothing."""
+    """Creates and starts everything."""
     if (FOLDER / "password").exists():
         raise ClusterError(f"{FOLDER} has a cluster already: `down` first.")
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -301,7 +301,7 @@ def up() -> None:
         path = FOLDER / name
         path.touch(mode=0o600)
         path.write_text(secrets.token_urlsafe(48))
-    # etcd answers when two of three are there.
+    # etcd answers only once two of three nodes run, so they start together.
     _together(*(part for part in PARTS if part.startswith("etcd")))
     _together(*(part for part in PARTS if part.startswith(("postgres", "redis", "sentinel", "haproxy", "simulator"))))
     _until(lambda: roles().keys() >= {"primary", "standby"}, "a primary and a synchronous standby", within=120)
@@ -339,7 +339,7 @@ def _psql(statement: str, password: str) -> None:
 
 
 def manage(*arguments: str) -> None:
-    """`manage.py` with the settings of the first gateway."""
+    """Runs `manage.py` with the settings of the first gateway."""
     (FOLDER / "gateway1").mkdir(exist_ok=True)
     env: Mapping[str, str] = {**os.environ, **environment("gateway1")}
     if subprocess.run([str(PYTHON), "manage.py", *arguments], cwd=ROOT, env=env, check=False).returncode:
@@ -347,7 +347,7 @@ def manage(*arguments: str) -> None:
 
 
 def down() -> None:
-    """Ends everything; the logs stay, the data go."""
+    """Ends everything, and deletes the data but not the logs."""
     for part in reversed(PARTS):
         stop(part, signal.SIGKILL)
         shutil.rmtree(FOLDER / part, ignore_errors=True)
@@ -356,7 +356,7 @@ def down() -> None:
 
 
 def roll() -> None:
-    """Both gateways, one after the other: each drains, ends, starts and serves before the next is told to stop."""
+    """Restarts both gateways, one after the other: each drains, ends, starts and serves before the next one stops."""
     for part in ("gateway1", "gateway2"):
         stop(part, signal.SIGTERM)
         start(part)
@@ -364,7 +364,7 @@ def roll() -> None:
 
 
 def reload() -> None:
-    """nginx reads its configuration again; what it serves goes on in its old workers."""
+    """Makes nginx read its configuration again; open requests continue in its old workers."""
     pid = _pid_of("nginx")
     if pid is None:
         raise ClusterError("nginx does not run.")
@@ -372,7 +372,7 @@ def reload() -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("up", "down", "status", "kill", "start", "roll", "reload", "manage"))
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
