@@ -12,7 +12,7 @@ from billing.ledger.unsettled import COLUMNS, Figures, Terms, Unsettled
 from billing.models import FROZEN, Generation
 from billing.usage.verify import Verification, verify
 from catalogue.pricing import Price, Rates, Usage, cost_of
-from catalogue.routing import health
+from catalogue.routing import health, snapshot
 from catalogue.routing.counters import ProviderFailure, ProviderMinute
 from gateway.money import ExactDecimalField
 from inference.dialects import read_usage
@@ -110,3 +110,8 @@ def forget_health() -> None:
     ProviderFailure.objects.all().delete()
     health.look()
     health._probes.clear()
+
+
+def forget_snapshot() -> None:
+    """Drops this process's copy of the catalogue; the next `refresh` loads another."""
+    snapshot._current = None
