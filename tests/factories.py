@@ -13,7 +13,7 @@ from billing.models import FROZEN, Generation
 from billing.usage.verify import Verification, verify
 from catalogue.models import ProviderFailure, ProviderMinute
 from catalogue.pricing import Price, Rates, Usage, cost_of
-from catalogue.routing import health
+from catalogue.routing import health, snapshot
 from gateway.money import ExactDecimalField
 from inference.dialects import read_usage
 
@@ -110,3 +110,8 @@ def forget_health() -> None:
     ProviderFailure.objects.all().delete()
     health.look()
     health._probes.clear()
+
+
+def forget_snapshot() -> None:
+    """Drops this process's copy of the catalogue; the next `refresh` loads another."""
+    snapshot._current = None

@@ -29,6 +29,7 @@ from tests.conftest import OpenAccount, StartGateway
 from tests.dashboard.people import client_of
 from tests.every_page import OWNER, Acme
 from tests.examples import FACTOR
+from tests.factories import forget_snapshot
 from tests.faults import Edit, FaultyUpstream, faults, faulty_upstream
 from tests.inference import six_ways
 from tests.inference.dialects.recorded_openai import STREAM
@@ -234,7 +235,7 @@ def test_no_address_and_no_header_hurts(
 
 @pytest.mark.django_db
 def test_no_page_hurts() -> None:
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     acme = Acme.open()
     client = client_of(OWNER)
@@ -260,7 +261,7 @@ def test_no_page_hurts() -> None:
     try:
         ask()
     finally:
-        snapshot.forget()
+        forget_snapshot()
 
 
 # --- Upstreams

@@ -14,6 +14,7 @@ from catalogue.routing import snapshot
 from tests import every_admin_page
 from tests.dashboard.people import client_of
 from tests.every_page import OWNER, VERBS, Acme
+from tests.factories import forget_snapshot
 
 pytestmark = pytest.mark.django_db
 
@@ -56,10 +57,10 @@ FORM = "application/x-www-form-urlencoded"
 
 @pytest.fixture
 def acme() -> Iterator[Acme]:
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     yield Acme.open()
-    snapshot.forget()
+    forget_snapshot()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from catalogue.routing import snapshot
 from tests import every_admin_page
 from tests.dashboard.people import client_of, joined
 from tests.every_page import MEMBER, OWNER, VERBS, Acme, Page
-from tests.factories import new_account
+from tests.factories import forget_snapshot, new_account
 
 pytestmark = pytest.mark.django_db
 
@@ -46,10 +46,10 @@ REFUSALS = (FORBIDDEN, NOT_FOUND, NOT_ALLOWED)
 
 @pytest.fixture
 def acme() -> Iterator[Acme]:
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     yield Acme.open()
-    snapshot.forget()
+    forget_snapshot()
 
 
 def send(client: Client, verb: str, page: Page, account: object = None) -> Any:

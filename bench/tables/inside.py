@@ -60,7 +60,7 @@ def session(account: str) -> None:
 
 def forget(account: str) -> None:
     """Drops what is rolled up of the account, whose watermark may have passed the records before they were there."""
-    rollups.forget(UUID(account))
+    rollups.drop_sums(UUID(account))
     print("null")
 
 

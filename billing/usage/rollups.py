@@ -146,8 +146,8 @@ def advance(
     return rolled
 
 
-def forget(account_id: UUID) -> None:
-    """Drops an account's rows and watermark, so that all is rolled up anew after records were changed by hand."""
+def drop_sums(account_id: UUID) -> None:
+    """Drops an account's rows and watermark, so that all its records are rolled up anew."""
     _ensure_watermark(account_id)  # so that there is a row to lock
     with transaction.atomic():
         UsageWatermark.objects.select_for_update().filter(account_id=account_id).first()

@@ -84,12 +84,6 @@ def need() -> str | None:
     return None
 
 
-def forget() -> None:
-    """Drops the snapshot; the next `refresh` loads another."""
-    global _current  # noqa: PLW0603
-    _current = None
-
-
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Holds the catalogue's tables, read consistently."""

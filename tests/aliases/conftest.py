@@ -14,6 +14,7 @@ from catalogue.routing import snapshot
 from catalogue.routing.routes import Snapshot
 from tests.aliases.caller import Caller
 from tests.catalogue import BEHAVIOURS, catalogue_for, model, region
+from tests.factories import forget_snapshot
 
 UNREACHED = "http://127.0.0.1:9/v1"  # no test of this folder that uses this catalogue calls an upstream
 POUNDS = {"currency": "GBP", "prompt_per_1m_tokens": 0.5, "completion_per_1m_tokens": 1.5}
@@ -39,13 +40,13 @@ def served(db: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
     with transaction.atomic(), connection.cursor() as cursor:  # references are checked at the end
         for statement, parameters in _kept:
             cursor.execute(statement, parameters)
-    snapshot.forget()
+    forget_snapshot()
     if _read:
         monkeypatch.setattr(snapshot, "_current", _read[0])
     snapshot.refresh()
     _read[:] = [snapshot.current()]
     yield
-    snapshot.forget()
+    forget_snapshot()
 
 
 def seed(folder: Path) -> None:

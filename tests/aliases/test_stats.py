@@ -19,6 +19,7 @@ from tests.aliases.test_history import NO_COUNTS
 from tests.billing.api import store
 from tests.billing.plans import update_statistics
 from tests.billing.records import serve
+from tests.factories import forget_snapshot
 
 STATS = f"{ALIASES}/fast/stats"
 NOTHING = {
@@ -101,7 +102,7 @@ def test_the_display_name_is_absent_where_the_catalogue_has_none(caller: Caller)
     used(caller, alias, model="test/long-gone")
     used(caller, alias, model="test/chunks")
     Model.objects.filter(canonical_id="test/chunks").update(name="")
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     rows = caller.read(STATS)["breakdown"]
     assert [row["model"] for row in rows] == ["sim/test/chunks", "sim/test/long-gone"]

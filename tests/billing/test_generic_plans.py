@@ -24,7 +24,7 @@ from tests.billing.api import Holder
 from tests.billing.plans import update_statistics
 from tests.dashboard.people import client_of
 from tests.every_page import OWNER, Acme
-from tests.factories import served
+from tests.factories import forget_snapshot, served
 
 pytestmark = [
     pytest.mark.django_db(databases=["default", "settlement"]),
@@ -60,7 +60,7 @@ OF_SESSIONS = (
 @pytest.fixture
 def acme(no_dead_rows: None) -> Acme:
     """Its account has all there is."""
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     acme = Acme.open()
     RequestFailure.objects.all().delete()  # which the process has noted as well

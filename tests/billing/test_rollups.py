@@ -1,5 +1,6 @@
 """Records are rolled up once each, whoever else is at work, and none that commits late is passed by."""
 
+import io
 import threading
 import uuid
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection, connections, transaction
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
@@ -162,15 +164,43 @@ def test_a_sum_that_no_column_holds_stays_in_the_tail_and_holds_up_nobody(acme: 
         assert equals_the_records(acme)
 
 
-def test_a_forgotten_account_is_rolled_up_anew(acme: Account) -> None:
+def test_an_account_whose_sums_are_dropped_is_rolled_up_anew(acme: Account) -> None:
     first, *_ = serve_some(acme)
     advance_all()
     Generation.objects.filter(pk=first.pk).update(energy_wh=Decimal(3))
     assert not equals_the_records(acme)
-    rollups.forget(acme.pk)
+    rollups.drop_sums(acme.pk)
     assert equals_the_records(acme)
     assert advance_all() == 5
     assert equals_the_records(acme)
+
+
+@with_real_transactions
+def test_maintain_rolls_an_account_up_anew(acme: Account) -> None:
+    other = new_account()
+    for account in (acme, other):
+        serve_some(account)
+    advance_all()
+    DailyUsage.objects.update(cost=Decimal(7))
+    call_command("maintain", "--roll-up-anew", "Acme", stdout=io.StringIO())
+    assert rolled_up() == 10
+    assert equals_the_records(acme)
+    assert not equals_the_records(other)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refusal"),
+    [
+        (("--roll-up-anew", "Nobody"), "Nobody"),
+        (("--roll-up-anew", "Acme", "--every", "5"), "--roll-up-anew goes with --once."),
+    ],
+)
+def test_what_cannot_be_rolled_up_anew_changes_nothing(acme: Account, arguments: tuple[str, ...], refusal: str) -> None:
+    serve_some(acme)
+    advance_all()
+    with pytest.raises(CommandError, match=refusal):
+        call_command("maintain", *arguments)
+    assert rolled_up() == 5
 
 
 @with_real_transactions

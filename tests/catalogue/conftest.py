@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from django.test import Client
 
 from catalogue.routing import snapshot
-from tests.factories import new_account, new_key
+from tests.factories import forget_snapshot, new_account, new_key
 from tests.listing import Read
 from tests.seeding import MODEL, PROVIDER, Entry, Refused, Seed, seed
 
@@ -43,7 +43,7 @@ def llama(acme: Entry) -> Entry:
 def read() -> Iterator[Read]:
     """Reads the catalogue as it is when the test first asks."""
     token = new_key(new_account())[1]
-    snapshot.forget()
+    forget_snapshot()
 
     def get(path: str, **headers: str) -> HttpResponse:
         snapshot.refresh()
@@ -52,4 +52,4 @@ def read() -> Iterator[Read]:
         return response
 
     yield get
-    snapshot.forget()
+    forget_snapshot()

@@ -25,7 +25,7 @@ from catalogue.routing import health, quota, snapshot
 from catalogue.routing import routes as routing
 from catalogue.routing.routes import ExplicitId
 from gateway.errors import ApiError
-from tests.factories import forget_health
+from tests.factories import forget_health, forget_snapshot
 from tests.page_text import plain
 from tests.seeding import Entry, Seed
 
@@ -320,7 +320,7 @@ def test_the_form_is_for_who_may_change_providers(seed: Seed, llama: Entry, clie
 
 def refusal_of(slug: str) -> tuple[int, str] | None:
     """The refusal of a request for this model of Acme's."""
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     try:
         routing.pin(snapshot.current(), ExplicitId("acme", f"meta/{slug}", None), date(2026, 11, 22))
@@ -402,8 +402,8 @@ def test_a_regions_own_base_url_is_filled_from_the_environment(
     llama["providers"][0]["extra_env"] = {"resource": "ACME_RESOURCE"}
     llama["models"][0]["regions"] = [{"locode": "FRPAR", "upstream_region": "fr", "base_url": url}]
     seed(llama)
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     route = snapshot.current().offers["acme", "meta/llama"].routes["FRPAR"]
-    snapshot.forget()
+    forget_snapshot()
     assert route.base_url == "https://ours-fr.example"

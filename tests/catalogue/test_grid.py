@@ -26,6 +26,7 @@ from catalogue.pricing import GridBasis
 from catalogue.routing import snapshot
 from catalogue.routing.routes import Route
 from catalogue.routing.selection import rank
+from tests.factories import forget_snapshot
 from tests.seeding import Entry, Seed
 from tests.servers.grid import NOTHING, GridSources, energy_charts, generation, half_hours, series
 
@@ -48,9 +49,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None
         monkeypatch.setattr(timezone, "now", lambda: moment)
 
     set_to(NOW)
-    snapshot.forget()
+    forget_snapshot()
     yield set_to
-    snapshot.forget()
+    forget_snapshot()
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from catalogue import models
-from catalogue.routing import quota, snapshot
+from catalogue.routing import quota
 from tests import schemas
 from tests.catalogue import PRICES, TIER, model, region
+from tests.factories import forget_snapshot
 from tests.listing import Json, Read, auto, catalogue, entries, error_of, locodes
 from tests.seeding import Seed
 from tests.servers.customer import Customer, GatewaySession
@@ -74,7 +75,7 @@ def test_a_credential_brings_its_models_in(seed: Seed, read: Read, monkeypatch: 
     seed(catalogue(model("keyed", provider="keyed"), providers={"keyed": {"credential_env": "TEST_KEY"}}))
     assert locodes(read) == {}
     monkeypatch.setenv("TEST_KEY", "secret")
-    snapshot.forget()
+    forget_snapshot()
     assert set(locodes(read)) == {"keyed/test/keyed", "auto/test/keyed"}
 
 

@@ -13,7 +13,7 @@ from catalogue import loader, models
 from catalogue.routing import snapshot
 from tests import schemas
 from tests.catalogue import catalogue_for
-from tests.factories import new_account, new_key
+from tests.factories import forget_snapshot, new_account, new_key
 from tests.listing import NOWHERE, Json, Read, entries
 from tests.seeding import seed_one
 
@@ -35,7 +35,7 @@ def served(
                 if variable:
                     patch.setenv(variable, "filled")
         token = new_key(new_account())[1]
-        snapshot.forget()
+        forget_snapshot()
         snapshot.refresh()
 
         def get(path: str, **headers: str) -> HttpResponse:
@@ -43,7 +43,7 @@ def served(
             return response
 
         yield get
-        snapshot.forget()
+        forget_snapshot()
         transaction.set_rollback(True)
 
 

@@ -6,8 +6,9 @@ import pytest
 from django.utils import timezone
 
 from catalogue import models
-from catalogue.routing import quota, snapshot
+from catalogue.routing import quota
 from tests.catalogue import model, region
+from tests.factories import forget_snapshot
 from tests.listing import FILTERED, Read, catalogue
 from tests.seeding import Seed
 
@@ -63,7 +64,7 @@ def test_the_validator_changes_with_the_catalogue_and_not_without(seed: Seed, re
     file = catalogue(model("echo"))
     seed(file)
     first = etag_of(read)
-    snapshot.forget()
+    forget_snapshot()
     assert etag_of(read) == first  # another worker, or this one after a restart
     file["models"][0]["name"] = "Echo 2"
     seed(file)

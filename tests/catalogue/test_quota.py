@@ -10,6 +10,7 @@ from catalogue.models import Region, RouteDay
 from catalogue.routing import quota, snapshot
 from catalogue.routing.routes import Route
 from gateway.errors import ProviderQuotaExhausted
+from tests.factories import forget_snapshot
 from tests.seeding import Entry, Seed
 
 DAY = date(2026, 11, 20)
@@ -31,10 +32,10 @@ def regions(seed: Seed, llama: Entry) -> dict[str, Region]:
 
 @pytest.fixture
 def routes(regions: dict[str, Region]) -> dict[str, Route]:
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     offer = snapshot.current().offers["acme", "meta/llama"]
-    snapshot.forget()
+    forget_snapshot()
     return dict(offer.routes)
 
 

@@ -21,6 +21,7 @@ from catalogue.routing import routes as routing
 from catalogue.routing import snapshot
 from catalogue.routing.routes import EMBEDDING, GLOBAL, ExplicitId, Offer, Route, Snapshot
 from gateway.errors import ModelUnavailable, ProviderNotConfigured
+from tests.factories import forget_snapshot
 from tests.servers.process import ROOT
 from tools.management.commands.estimate_energy import SIZES
 
@@ -58,7 +59,7 @@ def seeded(rows: None, db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     for variable in variables():
         monkeypatch.delenv(variable, raising=False)
     yield
-    snapshot.forget()
+    forget_snapshot()
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def variables() -> set[str]:
 
 
 def taken() -> Snapshot:
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     return snapshot.current()
 

@@ -13,6 +13,7 @@ from catalogue.footprint.energy import Range
 from catalogue.loader import seed as seed_files
 from catalogue.routing import snapshot
 from gateway.errors import ServiceUnavailable
+from tests.factories import forget_snapshot
 from tests.seeding import Entry, Seed
 
 pytestmark = pytest.mark.django_db
@@ -22,9 +23,9 @@ ECHO = ("acme", "meta/llama")
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
     """Other tests must not see this one's catalogue, nor this one theirs."""
-    snapshot.forget()
+    forget_snapshot()
     yield
-    snapshot.forget()
+    forget_snapshot()
 
 
 @pytest.fixture
@@ -234,7 +235,7 @@ def test_a_provider_is_configured_by_the_environment(seed: Seed, llama: Entry, m
     seed(llama)
     for value, configured in (("", False), ("acme-secret", True)):
         monkeypatch.setenv("ACME_API_KEY", value)
-        snapshot.forget()
+        forget_snapshot()
         snapshot.refresh()
         upstream = snapshot.current().upstreams["acme"]
         assert (upstream.configured, upstream.credential) == (configured, value or None)

@@ -173,7 +173,7 @@ def test_days_from_before_sources_were_kept_apart_say_so(member: Client, account
     advance_until(noon(1))
     DailyUsage.objects.update(energy_source="")
     assert rows(member.get("/carbon").text, "sources")[0].startswith("Source not kept 1 1 ")
-    rollups.forget(account.pk)
+    rollups.drop_sums(account.pk)
     assert rows(member.get("/carbon").text, "sources")[0].startswith("Modelled 1 1 ")
 
 

@@ -17,7 +17,7 @@ from gateway.fastpath.http_client import UpstreamAttempt
 from tests.billing.records import fail, open_for, serve
 from tests.catalogue import catalogue_for, model, other_providers, region
 from tests.dashboard.usage import links, words
-from tests.factories import forget_health
+from tests.factories import forget_health, forget_snapshot
 from tests.seeding import seed_one
 
 NOWHERE = "http://127.0.0.1:9/v1"  # nothing here is ever called
@@ -38,10 +38,10 @@ def catalogue(module_rows: None, tmp_path_factory: pytest.TempPathFactory) -> No
 def seeded(catalogue: None, db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("SIM_API_KEY", "a-secret")
     forget_health()
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     yield
-    snapshot.forget()
+    forget_snapshot()
 
 
 def failed(account: Account, error: ApiError | None = None, route: str = ROUTE, **facts: Any) -> RequestFailure:

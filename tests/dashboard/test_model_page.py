@@ -16,6 +16,7 @@ from catalogue import models, price_history
 from catalogue.routing import snapshot
 from tests.billing.records import MEMBER, open_for, serve
 from tests.catalogue import CACHE_PRICES, PRICES, catalogue_for, model, other_providers, states
+from tests.factories import forget_snapshot
 from tests.page_text import plain
 from tests.seeding import seed_one
 
@@ -38,10 +39,10 @@ def rows(module_rows: None, tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(autouse=True)
 def seeded(rows: None, db: None) -> Iterator[None]:
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     yield
-    snapshot.forget()
+    forget_snapshot()
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_it_says_how_long_each_provider_keeps_prompts_and_where_that_was_read(me
     sim = models.Provider.objects.filter(slug="sim")
     sim.update(retention_days=0, retention_source=f"{privacy}, section 3", retention_as_of=date(2026, 11, 29))
     models.Provider.objects.filter(slug="simus").update(retention_days=30)
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     table = page(member, "echo").partition('<h2 id="retention">')[2].partition("</section>")[0]
     assert f'<a href="{privacy}"' in table
@@ -98,7 +99,7 @@ def test_it_says_how_long_each_provider_keeps_prompts_and_where_that_was_read(me
     assert re.search(r"Sim not at all https://sim\.example/.*… , section 3 29 Nov 2026", shown)
     assert "Simus up to 30 days none unknown" in shown
     models.Provider.objects.update(retention_days=None, retention_source="", retention_as_of=None)
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     assert "Sim unknown none unknown" in words(member, "echo")
 
@@ -191,7 +192,7 @@ def test_code_is_for_automatic_routing_or_the_route_that_is_chosen(member: Clien
 @pytest.mark.parametrize("modality", ["realtime", ""])
 def test_what_no_endpoint_serves_has_no_code(member: Client, modality: str) -> None:
     models.Model.objects.filter(canonical_id="test/cached").update(modality=modality)
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     text = words(member, "cached")
     reason = "" if modality else ": its modality is unknown"
@@ -230,7 +231,7 @@ def test_many_routes_cost_no_more_queries(member: Client) -> None:
         )
         for number in range(100, 200)
     )
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     assert queries("cached") == queries("global-only") <= 10
 

@@ -17,7 +17,7 @@ from catalogue.routing.routes import JURISDICTIONS
 from inference.modality import FITTING
 from tests.billing.records import MEMBER, open_for
 from tests.catalogue import CACHE_PRICES, PRICES, catalogue_for, model, other_providers, region, states
-from tests.factories import new_account, new_key
+from tests.factories import forget_snapshot, new_account, new_key
 from tests.page_text import plain
 from tests.seeding import seed_one
 
@@ -45,10 +45,10 @@ def rows(module_rows: None, tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture
 def seeded(rows: None, db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("SIM_API_KEY", SECRET)
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     yield
-    snapshot.forget()
+    forget_snapshot()
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_what_no_endpoint_serves_is_marked_and_offers_no_copy(member: Client, mo
     assert "not served here" not in entry(member, "Cached")
     assert "not served here" not in entry(member, "Embedding")
     models.Model.objects.filter(canonical_id="test/cached").update(modality=modality)
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     text = entry(member, "Cached")
     assert f"Cached not served here EU-sovereign test/cached {modality or 'modality unknown'}" in text
@@ -282,7 +282,7 @@ def test_the_status_of_a_provider_is_marked(member: Client) -> None:
     assert "provider down" in entry(member, "Echo", provider="simus")
     assert "provider down" not in entry(member, "Echo", provider="sim")
     models.Provider.objects.filter(slug="simkey").update(status_override="degraded")
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     assert "provider degraded" in entry(member, "Echo", provider="simkey")
 
@@ -353,7 +353,7 @@ def test_an_empty_result_says_how_to_go_on(member: Client) -> None:
 
 def test_a_gateway_without_a_provider_tells_staff_what_to_do(member: Client, staff: Client) -> None:
     models.Provider.objects.update(credential_env="SIM_ABSENT_KEY")
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     assert "No model is served yet" in words(member)
     assert "docs/catalogue.md" not in words(member)
@@ -377,5 +377,5 @@ def offer_many(number: int) -> None:
         models.Region(model=one, locode="FRPAR", currency="EUR", prompt_per_1m_tokens=1, completion_per_1m_tokens=2)
         for one in made
     )
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()

@@ -22,6 +22,7 @@ from gateway.templatetags import figures
 from tests.billing.records import MEMBER, open_for, serve
 from tests.catalogue import model, region
 from tests.dashboard.usage import seen, used
+from tests.factories import forget_snapshot
 from tests.listing import catalogue
 
 pytestmark = pytest.mark.django_db
@@ -219,11 +220,11 @@ def test_without_a_chat_the_example_is_a_model_that_would_answer(
     loader.seed([file])
     for held in Region.objects.filter(daily_token_quota=1):
         quota.spend(held, timezone.now().date())
-    snapshot.forget()
+    forget_snapshot()
     assert '"provider/creator/model"' in page.text()
     snapshot.refresh()
     text = page.text()
-    snapshot.forget()
+    forget_snapshot()
     assert '"auto/test/second"' in text
 
 
@@ -235,7 +236,7 @@ def test_where_nothing_is_sovereign_the_example_is_what_its_default_region_serve
     loader.seed([file])
     snapshot.refresh()
     text = page.text()
-    snapshot.forget()
+    forget_snapshot()
     assert '"us/test/second"' in text
 
 

@@ -20,7 +20,7 @@ from catalogue.routing import snapshot
 from gateway.errors import ApiKeyExpired, ApiKeyNotRegistered
 from tests.billing.records import MEMBER, open_for
 from tests.dashboard.people import client_of, joined
-from tests.factories import new_account
+from tests.factories import forget_snapshot, new_account
 from tests.page_text import plain
 
 pytestmark = pytest.mark.django_db
@@ -29,10 +29,10 @@ OWNER = "owner@acme.example"
 
 @pytest.fixture(autouse=True)
 def _catalogue() -> Iterator[None]:
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     yield
-    snapshot.forget()
+    forget_snapshot()
 
 
 def token(client: Client, account: Account) -> str:

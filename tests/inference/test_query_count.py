@@ -19,7 +19,7 @@ from gateway.observing.request_events import begin
 from inference.api import ENDPOINTS
 from inference.wire_forms.chat import ChatForm
 from tests.catalogue import catalogue_for
-from tests.factories import mismatches, new_account, new_key
+from tests.factories import forget_snapshot, mismatches, new_account, new_key
 from tests.servers.simulator import Simulator
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
@@ -50,10 +50,10 @@ def token(simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     file = tmp_path / "catalogue.json"
     file.write_text(json.dumps(catalogue_for(simulator.url)))
     loader.seed([file])
-    snapshot.forget()
+    forget_snapshot()
     snapshot.refresh()
     yield new_key(new_account(credit="100"))[1]
-    snapshot.forget()
+    forget_snapshot()
     connections_to_providers.close_idle(0)
 
 

@@ -16,10 +16,10 @@ from pytest_django import Settings
 from responses import matchers
 
 from catalogue.loader import release
-from catalogue.routing import snapshot
 from operations.management.commands import doctor
 from operations.management.commands.doctor import CheckFailed, Doubtful, _provider
 from tests.conftest import PROVIDER_KEYS
+from tests.factories import forget_snapshot
 from tests.routes import offer_of, route, upstream
 from tests.routes import snapshot as snapshot_of
 from tests.seeding import MODEL, PROVIDER, seed_one
@@ -94,10 +94,10 @@ def test_a_catalogue_of_which_nothing_can_be_served_is_wrong(
 ) -> None:
     monkeypatch.setenv("DOCTORS_KEY", key)
     seed_one({"providers": [PROVIDER | {"credential_env": "DOCTORS_KEY"}], "models": [MODEL]}, tmp_path)
-    snapshot.forget()
+    forget_snapshot()
     with contextlib.nullcontext() if key else pytest.raises(CheckFailed, match=said):
         assert doctor._catalogue() == said
-    snapshot.forget()
+    forget_snapshot()
 
 
 @pytest.mark.django_db

@@ -5,13 +5,14 @@ import threading
 from typing import Any
 
 from django.contrib.sessions.backends.db import SessionStore
-from django.core.management.base import CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import Error
 from django.utils import timezone
 
 from accounts import invitations, keys, playground_keys
+from accounts.management.arguments import account_from
 from billing.maintenance import maintain_once
-from billing.usage import request_failures
+from billing.usage import request_failures, rollups
 from catalogue.footprint import grid_import
 from catalogue.routing import health, quota
 from gateway.db.outages import Outage
@@ -32,8 +33,17 @@ class Command(OperatorCommand):
         how_often = parser.add_mutually_exclusive_group()
         how_often.add_argument("--once", action="store_true", help="once, and end (the default)")
         how_often.add_argument("--every", type=_seconds, metavar="SECONDS", help="again and again, this far apart")
+        parser.add_argument(
+            "--roll-up-anew",
+            metavar="ACCOUNT",
+            help="first drops this account's sums by day, which are then made from all its records; its name or id",
+        )
 
     def handle(self, *_args: Any, **options: Any) -> None:
+        if options["roll_up_anew"] is not None:
+            if options["every"] is not None:
+                raise CommandError("--roll-up-anew goes with --once.")
+            rollups.drop_sums(account_from(options["roll_up_anew"]).pk)
         if options["every"] is None:
             self._maintain()
         else:

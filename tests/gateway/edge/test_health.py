@@ -8,13 +8,14 @@ from django.test import Client
 
 from catalogue.routing import snapshot
 from gateway.server.hooks import worker_hooks
+from tests.factories import forget_snapshot
 
 
 @pytest.fixture(autouse=True)
 def _loaded(db: None) -> Iterator[None]:
     snapshot.refresh()
     yield
-    snapshot.forget()
+    forget_snapshot()
 
 
 def reasons() -> list[str]:
@@ -36,7 +37,7 @@ def test_a_worker_is_ready_while_each_beat_hears_from_the_database(monkeypatch: 
 
 
 def test_a_worker_is_not_ready_before_it_knows_the_catalogue() -> None:
-    snapshot.forget()
+    forget_snapshot()
     assert reasons() == ["The catalogue is not loaded yet."]
 
 
