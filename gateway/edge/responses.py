@@ -98,7 +98,7 @@ def require_allowed(request: HttpRequest) -> None:
 
 def is_allowed(environ: Environ) -> bool:
     """Tells whether `require_allowed` would pass."""
-    request = HttpRequest.__new__(HttpRequest)  # `__init__` takes ten times longer than the check
+    request = HttpRequest()
     request.META = environ
     try:
         require_allowed(request)
