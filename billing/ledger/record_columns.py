@@ -11,7 +11,7 @@ from enum import Enum, Flag, auto
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .records import Generation
+    from ..models import Generation
 
 
 class Section(Enum):
