@@ -8,8 +8,9 @@
     deploy/cluster/cluster.py roll        restarts the gateways one after the other
     deploy/cluster/cluster.py down
 
-PART is a name that `status` prints, or `primary`, `standby`, `redis-primary` for the part in that role now. Needs Debian's etcd-server,
-haproxy, nginx-light, pgbouncer, postgresql, redis-sentinel, redis-server; Patroni in var/patroni (its make target).
+PART is a name that `status` prints, or `primary`, `standby`, `redis-primary` for the part in that role now. Needs
+Debian's etcd-server, haproxy, nginx-light, pgbouncer, postgresql, redis-sentinel, redis-server; Patroni in var/patroni
+(its make target).
 """
 
 import argparse
