@@ -67,7 +67,7 @@ ARITHMETIC = {
     "streams a second and core": r"ms: (\d+) streams a second and core",
     "settlements with their look-ups a second and core": r"([\d,]+) requests a second and core at the very most with",
     "settlements of one account a second, each by itself": r"(\d+) a second at 1 ms",
-    "the same, 32 together": r"([\d,]+) where 32 come together",
+    "the same, 32 together": r"([\d,]+) if 32 come together",
     "whole answers a second of six cores": r"6 x \d+ = ([\d,]+) ordinary",
     "cores of PostgreSQL's for them": r"/ 900 = ([\d.]+) cores",
     "streams a second of six cores": r"6 x \d+ = ([\d,]+) a second",

@@ -9,8 +9,8 @@
     deploy/cluster/cluster.py down
 
 PART is a name that `status` prints, or `primary`, `standby`, `redis-primary` for the part in that role now. Needs
-Debian's etcd-server, haproxy, nginx-light, pgbouncer, postgresql, redis-sentinel and redis-server, and
-Patroni in var/patroni (its make target).
+Debian's etcd-server, haproxy, nginx-light, pgbouncer, postgresql, redis-sentinel, redis-server; Patroni in var/patroni
+(its make target).
 """
 
 import argparse
@@ -48,32 +48,12 @@ PORTS = {
         **{f"redis{n}": 60 + n for n in (1, 2)},
         **{f"sentinel{n}": 70 + n for n in (1, 2, 3)},
         **{f"gateway{n}": 80 + n for n in (1, 2)},
-        "primary": 40,
-        "standbys": 50,
-        "pgbouncer": 51,
-        "redis": 60,
-        "nginx": 80,
-        "simulator": 90,
+        **{"primary": 40, "standbys": 50, "pgbouncer": 51, "redis": 60, "nginx": 80, "simulator": 90},
     }.items()
 }
 PARTS = (
-    "etcd1",
-    "etcd2",
-    "etcd3",
-    "postgres1",
-    "postgres2",
-    "postgres3",
-    "redis1",
-    "redis2",
-    "sentinel1",
-    "sentinel2",
-    "sentinel3",
-    "haproxy",
-    "pgbouncer",
-    "simulator",
-    "gateway1",
-    "gateway2",
-    "nginx",
+    *("etcd1", "etcd2", "etcd3", "postgres1", "postgres2", "postgres3", "redis1", "redis2"),
+    *("sentinel1", "sentinel2", "sentinel3", "haproxy", "pgbouncer", "simulator", "gateway1", "gateway2", "nginx"),
 )
 DRAIN_SECONDS = 50.0  # a gateway's, and some
 
