@@ -51,7 +51,7 @@ local function add(window, amount)
 end
 """
 
-# Of the address first: what is refused for it takes nothing of the limits.
+# Counts the client's address first. A request that is refused for its address is not counted against the key.
 ADMIT = Script(
     WINDOW
     + COUNT_ADDRESS

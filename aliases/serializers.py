@@ -13,7 +13,7 @@ from .models import Alias, AliasEvent
 
 def alias_name(value: Any) -> str:
     """Returns a name without `alias/`, in lower case. Raises InvalidAliasName."""
-    # Rejects other than ASCII: in lower case the Kelvin sign, for example, becomes a plain `k`.
+    # Only ASCII is accepted: in lower case the Kelvin sign, for example, becomes a plain `k`.
     name = value.lower() if isinstance(value, str) and value.isascii() else ""
     if not ALIAS_NAME.fullmatch(name):
         raise InvalidAliasName.of_field("name", f"must have {ALIAS_RULE}.")
@@ -41,7 +41,7 @@ class AliasEventSerializer(serializers.ModelSerializer[AliasEvent]):
 
 
 class StatsQuery(serializers.Serializer[Any]):
-    """Reads the number of UTC days, with today."""
+    """Reads how many UTC days to show, today included."""
 
     days = LimitField(maximum=365, default=30)
 

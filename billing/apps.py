@@ -43,7 +43,7 @@ class BillingConfig(AppConfig):
                 label="state",
             )
         )
-        worker_hooks.stop.insert(0, finish_or_spool)  # before hooks that may wait for a database until we are killed
+        worker_hooks.stop.insert(0, finish_or_spool)  # later hooks may wait for the database until the worker is killed
         worker_hooks.stop.append(request_failures.failure_log.flush)
         failure_observers.append(request_failures.failure_log.note)
         post_save.connect(ensure_wallet, sender=Account, dispatch_uid="wallet-for-every-account")

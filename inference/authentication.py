@@ -39,7 +39,7 @@ BALANCE = RowQuery(
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """Holds an authenticated key with its rate limits, and the account that pays with its balance in units of money.
+    """Holds an authenticated key, its rate limits, its account, and the account's balance in units of money.
 
     `read_at` is a time of the monotonic clock, taken just before the balance was read.
     """
@@ -56,7 +56,7 @@ def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
     """Reads the payer of a key from the database, and returns the connection to the pool at once.
 
     Also sets the key and the account on the request's event, even if the key has expired.
-    Raises ApiKeyNotRegistered, AccountSuspended, AccountClosed, WorkerBusy, and like `accounts.keys.verify_key`.
+    Raises ApiKeyNotRegistered, AccountSuspended, AccountClosed, WorkerBusy, and what `accounts.keys.verify_key` raises.
     """
     # 1. Read the key, the account and the balance.
     event = event_of(environ)

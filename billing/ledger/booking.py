@@ -29,7 +29,7 @@ from .unsettled import COLUMNS, FROZEN_COLUMNS, Unsettled, encoded, set_apart
 
 NUMBER_OUT_OF_RANGE = "22003"  # SQLSTATE
 MICROSECONDS = 1_000_000
-CROWDED_AFTER_SECONDS = 0.001  # of waiting for a wallet's lock
+CROWDED_AFTER_SECONDS = 0.001  # a wallet is crowded once a settlement has waited for its lock this long
 CROWDED_FOR_SECONDS = 10.0
 _UNDER_LOCK = {
     "created_at": "clock_timestamp()",
@@ -64,7 +64,7 @@ class QuotaUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """Holds what a settlement came to. `balance` is None if the request has no cost or waits in the spool."""
+    """Holds the result of a settlement. `balance` is None if the request has no cost or waits in the spool."""
 
     balance: Decimal | None
     wallet_wait_seconds: float | None = field(default=None, compare=False)  # None if it was not measured
@@ -108,7 +108,7 @@ def keep_terms(generation: Generation, using: str) -> None:
 def _book_by_models(
     generation: Generation, using: str, quota_use: QuotaUse | None = None, has_checkpoint: bool = False
 ) -> Settlement | None:
-    """Books on SQLite, which cannot write several tables in one statement, and whose one write lock makes that safe."""
+    """Books on SQLite with several statements. That is safe because SQLite lets one connection write at a time."""
     with transaction.atomic(using=using):
         if has_checkpoint:
             Checkpoint.objects.using(using).filter(pk=generation.pk).delete()
@@ -177,7 +177,10 @@ def _is_crowded(account_id: uuid.UUID) -> bool:
 
 
 def _quota_use(total_tokens: int, region_id: int | None) -> QuotaUse | None:
-    """Returns what to count if the route has a daily quota, on a random counter, so that settlements seldom collide."""
+    """Returns the tokens to count and a counter chosen at random, so that settlements seldom wait for the same row.
+
+    Returns None if the route has no daily quota.
+    """
     if region_id is None:
         return None
     shard = random.randrange(SHARDS)  # noqa: S311  # spreads load, guards nothing
@@ -212,8 +215,8 @@ def _sql(more_parts: str) -> str:
         else:
             values.append(under_lock.format(cost=cost))
     # Each part reads the one before it: `moved` locks the wallet, and the rest is done under that lock. Nothing is
-    # written if the statement's snapshot has the record already; one written since is a duplicate key, which undoes
-    # everything. Nor if the terms are missing: a primary that took over may have lost the latest writes.
+    # written if the record existed when the statement began, or if the terms are missing, as after a failover that lost
+    # the latest writes. If the record was written after the beginning, the INSERT fails and everything is rolled back.
     return f"""
         WITH moved AS (
             UPDATE {wallet}
@@ -249,7 +252,7 @@ def _keep_terms() -> Statement:
 
 
 def book_together(sessions: Sessions, batch: Sequence[tuple[Unsettled, bool]]) -> list[Settlement | None]:
-    """Books requests, each with whether it has a checkpoint, in one transaction. Returns None for one not written."""
+    """Books a batch of (request, has_checkpoint) in one transaction. Returns None for one that was not written."""
     for unsettled, _ in batch:
         terms = unsettled.terms.row
         if terms is not None and terms._state.adding:  # written before any wallet is locked

@@ -1,8 +1,8 @@
-"""Lists the columns of a record once: where each is shown, under which name, and in which unit.
+"""Lists the columns of a record, with their units and the exports that show each of them as it is.
 
-The admin, statements, the API's representations, the daily rollups and `verify_ledger` read this table, and keep only
-what is special to them, by the column's name. docs/architecture.md#a-new-figure-of-a-record says what else a new column
-needs.
+The admin, statements, the API's representations, the daily rollups and `verify_ledger` read this table. Each keeps only
+what it shows in another form, such as bounds that are an object in the API. What else a new figure needs is in
+docs/architecture.md#a-new-figure-of-a-record.
 """
 
 from collections.abc import Mapping

@@ -39,7 +39,7 @@ class Framing(Protocol):
         """Ends an answer that is complete."""
 
     def stalled(self, error: ApiError, report: Report) -> list[bytes]:
-        """Ends an answer whose upstream fell silent for longer than a budget allows. What was delivered is billed."""
+        """Ends an answer whose upstream fell silent for longer than a budget allows."""
 
     def broke(self, error: ApiError, report: Report | None) -> list[bytes]:
         """Ends an answer that anything else has cut off."""
