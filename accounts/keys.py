@@ -30,10 +30,7 @@ from gateway.errors import (
     MissingKey,
     step,
 )
-from gateway.observing.request_events import (
-    RequestEvent,
-    event_of,
-)
+from gateway.observing.request_events import RequestEvent, event_of
 from gateway.observing.write_behind import WriteBehind
 
 from . import names

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from accounts.models import Account, User
-from catalogue.routing.routes import ALIAS_NAME, GLOBAL
+from catalogue.routing.model_ids import ALIAS_NAME, GLOBAL
 from gateway.errors import AliasExists, AliasLimitReached, AliasNotFound, InvalidAliasTarget
 
 from .models import Alias, AliasEvent

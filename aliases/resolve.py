@@ -9,7 +9,9 @@ from django.conf import settings
 
 from billing.usage.request_failures import Named
 from catalogue.routing import health, nearest, quota, selection
-from catalogue.routing.routes import ALIAS, AliasId, AutoId, ExplicitId, Route, Snapshot, parse_model_id, pin
+from catalogue.routing.model_ids import ALIAS, AliasId, AutoId, ExplicitId, parse_model_id
+from catalogue.routing.pinning import pin
+from catalogue.routing.routes import Route, Snapshot
 from gateway.db.pool import BRIEF_SECONDS, answering_within, release
 from gateway.db.reads import TEXT, UUID, RowQuery, read_row
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName, InvalidRequest

@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from catalogue.routing.routes import ALIAS_NAME, ALIAS_RULE
+from catalogue.routing.model_ids import ALIAS_NAME, ALIAS_RULE
 from gateway.edge.tables import LimitField
 from gateway.errors import InvalidAliasName
 

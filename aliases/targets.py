@@ -5,8 +5,9 @@ from datetime import date
 from typing import Any
 
 from catalogue.models import WITH_ENDPOINT
-from catalogue.routing import routes as routing
-from catalogue.routing.routes import GLOBAL, ExplicitId, Snapshot, region_label
+from catalogue.routing import pinning
+from catalogue.routing.model_ids import GLOBAL, ExplicitId, region_label
+from catalogue.routing.routes import Snapshot
 from gateway.errors import ApiError, InvalidAliasTarget
 
 FIELDS = ("provider", "canonical_id", "locode")
@@ -83,7 +84,7 @@ def require_served(
 ) -> None:
     """Raises the ApiError that a request to the target would get. `even_unavailable`: also if it is switched off."""
     wanted = ExplicitId(target.provider, target.canonical_id, target.locode)
-    route = routing.pin(snapshot, wanted, today, even_unavailable=even_unavailable)
-    routing.require_modality(route, WITH_ENDPOINT, "any endpoint")
-    routing.require_configured(route)
-    routing.require_price(snapshot, route, currency)
+    route = pinning.pin(snapshot, wanted, today, even_unavailable=even_unavailable)
+    pinning.require_modality(route, WITH_ENDPOINT, "any endpoint")
+    pinning.require_configured(route)
+    pinning.require_price(snapshot, route, currency)

@@ -21,7 +21,8 @@ from . import anthropic_models, listing
 from .listing import Info, View, auto_info, model_info, providers, servable
 from .models import Modality
 from .routing import health, nearest, quota, snapshot
-from .routing.routes import JURISDICTIONS, AliasId, AutoId, ExplicitId, Snapshot, parse_model_id
+from .routing.model_ids import AliasId, AutoId, ExplicitId, parse_model_id
+from .routing.routes import JURISDICTIONS, Snapshot
 
 
 class ProvidersQuery(serializers.Serializer[Any]):

@@ -17,7 +17,8 @@ from gateway.server.turns import take_turns
 
 from .models import PER_MILLION
 from .pricing import carbon_per_token, rates_between
-from .routing.routes import AUTO, GLOBAL, JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot, Upstream
+from .routing.model_ids import AUTO, GLOBAL
+from .routing.routes import JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot, Upstream
 from .routing.selection import cost_in_eur, rank
 from .routing.snapshot import in_slices
 

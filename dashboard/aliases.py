@@ -21,9 +21,9 @@ from aliases.targets import Target
 from billing.usage.statistics import By, Days, Scope, Totals, breakdown
 from catalogue.listing import View, listed
 from catalogue.models import WITH_ENDPOINT
-from catalogue.routing import quota, snapshot
-from catalogue.routing import routes as routing
-from catalogue.routing.routes import ALIAS_RULE, GLOBAL, Route, Snapshot, shown
+from catalogue.routing import pinning, quota, snapshot
+from catalogue.routing.model_ids import ALIAS_RULE, GLOBAL, shown
+from catalogue.routing.routes import Route, Snapshot
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName
 
 from .parts.access import AccountContext, account_context, account_page, page_address, signed_in_page
@@ -243,8 +243,8 @@ def _routes(catalogue: Snapshot, today: date, currency: str) -> list[tuple[str, 
 
 def _serves(catalogue: Snapshot, route: Route, currency: str) -> bool:
     try:
-        routing.require_modality(route, WITH_ENDPOINT, "any endpoint")
-        routing.require_price(catalogue, route, currency)
+        pinning.require_modality(route, WITH_ENDPOINT, "any endpoint")
+        pinning.require_price(catalogue, route, currency)
     except ApiError:
         return False
     return True

@@ -17,7 +17,8 @@ from catalogue import listing, price_history
 from catalogue.listing import Info, View, auto_info, servable
 from catalogue.models import Modality
 from catalogue.routing import health, quota, snapshot
-from catalogue.routing.routes import AUTO, Offer, Route
+from catalogue.routing.model_ids import AUTO
+from catalogue.routing.routes import Offer, Route
 from gateway.server.turns import take_turns
 
 from .parts.access import account_if_any, signed_in_page

@@ -18,9 +18,9 @@ from accounts import in_flight
 from aliases.resolve import Purpose, Resolution, resolve
 from billing.ledger.unsettled import Terms, terms_of
 from catalogue.pricing import expected_units
-from catalogue.routing import routes as routing
-from catalogue.routing import snapshot
-from catalogue.routing.routes import AUTO, Route
+from catalogue.routing import pinning, snapshot
+from catalogue.routing.model_ids import AUTO
+from catalogue.routing.routes import Route
 from gateway.errors import NOTHING_BILLED, InsufficientCredits, InvalidRequest, step
 from gateway.ids import generation_id
 from gateway.observing.request_events import RequestEvent
@@ -121,7 +121,7 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
         event.route, event.provider = route.id, route.upstream.slug
         form = form.over(route)
         upstream_call = upstream_call_of(form, call, route)
-        routing.require_configured(route)
+        pinning.require_configured(route)
         terms = terms_of(catalogue, route, payer.currency)
     admitted = Admitted(
         form=form,
@@ -201,7 +201,7 @@ def upstream_call_of(form: WireForm, call: Call, route: Route) -> Call:
 
     Raises InvalidRequest if the route cannot take the call.
     """
-    routing.require_modality(route, FITTING[call.shape], NAMES[call.shape])
+    pinning.require_modality(route, FITTING[call.shape], NAMES[call.shape])
     if call.stream and not route.can_stream:
         raise InvalidRequest.of_field("stream", f"must be false: model {route.id!r} cannot stream.")
     upstream_call = form.upstream_call(call, route)

@@ -20,16 +20,7 @@ from .deltas import CallPiece, Delta, Finish, Text
 from .dialects.errors import MalformedReply
 from .finishes import after_calls, finish_reason
 from .tool_calls import called_in, kind_of, old_call, own_id
-from .words import (
-    REASONING_FIELDS,
-    TOOL_TEXT,
-    calls_in,
-    flatten_content,
-    message_bytes,
-    object_of,
-    text_of,
-    without,
-)
+from .words import REASONING_FIELDS, TOOL_TEXT, calls_in, flatten_content, message_bytes, object_of, text_of, without
 
 PLAIN = frozenset({"index", "delta", "text", "logprobs", "finish_reason"})  # members that most choices have
 IDENTIFIERS = ("id", "type", "format", "thought_signature")

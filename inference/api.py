@@ -15,11 +15,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from accounts import in_flight, rate_windows
 from gateway.edge import address_limit
-from gateway.edge.bodies import (
-    HeldBody,
-    parse_object,
-    read_body,
-)
+from gateway.edge.bodies import HeldBody, parse_object, read_body
 from gateway.edge.exception_handler import from_exception
 from gateway.edge.responses import PlainResponse
 from gateway.errors import (
@@ -32,17 +28,9 @@ from gateway.errors import (
     UpgradeRequired,
     step,
 )
-from gateway.fastpath.client_watch import (
-    Client,
-    ClientLeft,
-)
+from gateway.fastpath.client_watch import Client, ClientLeft
 from gateway.fastpath.http_client import WorkerStopped
-from gateway.observing.request_events import (
-    LONGEST_TEXT,
-    Outcome,
-    RequestEvent,
-    event_of,
-)
+from gateway.observing.request_events import LONGEST_TEXT, Outcome, RequestEvent, event_of
 
 from .authentication import Payer
 from .call import Call
@@ -50,10 +38,7 @@ from .failures import GENERATION_HEADER
 from .serving import complete, count, stream
 from .stream import BilledStream
 from .wire_forms import WIRE_FORMS
-from .wire_forms.base import (
-    WireForm,
-    named_as_sent,
-)
+from .wire_forms.base import WireForm, named_as_sent
 
 Environ = dict[str, Any]
 Endpoint = Callable[[Environ], PlainResponse]

@@ -22,14 +22,7 @@ from gateway.redaction import quoted
 
 from .admission import Admitted
 from .call import Call
-from .dialects.errors import (
-    RATE_LIMITED,
-    REFUSED,
-    REFUSES_THE_GATEWAY,
-    ErrorReport,
-    ReportedError,
-    Trouble,
-)
+from .dialects.errors import RATE_LIMITED, REFUSED, REFUSES_THE_GATEWAY, ErrorReport, ReportedError, Trouble
 
 GENERATION_HEADER = "X-Generation-Id"
 OUT_OF_SERVICE = frozenset({502, 503, 529})

@@ -42,15 +42,8 @@ from .dialects.base import encoded, parse_object
 from .dialects.errors import CONTEXT_OVERFLOW, REFUSED, report_of_body
 from .failures import note_in_health, noted_failure, refusal, refusal_of_status
 from .generation import Delivery, Ending, settle
-from .reader import (
-    Source,
-    StreamReader,
-)
-from .sse import (
-    is_event_stream,
-    is_json,
-    may_be_event_stream,
-)
+from .reader import Source, StreamReader
+from .sse import is_event_stream, is_json, may_be_event_stream
 from .stream import BilledStream
 from .unstreamed import RewoundUpstream, as_stream
 from .wire_forms.base import WireForm

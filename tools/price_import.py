@@ -17,7 +17,7 @@ from ruamel.yaml.comments import CommentedMap
 from catalogue.loader import SHIPPED
 from catalogue.loader.files import read
 from catalogue.models import PRICES
-from catalogue.routing.routes import GLOBAL
+from catalogue.routing.model_ids import GLOBAL
 
 from .price_sources import CURRENCY, NAMES, Listed, PriceList, Prices, is_of_place, is_same_limit
 

@@ -17,7 +17,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import BooleanField, Field, JSONField, UUIDField
 
 from catalogue.pricing import EnergyFactors, Price, Rates, cache_writes
-from catalogue.routing import routes as routing
+from catalogue.routing import pinning
 from catalogue.routing.routes import Route, Snapshot, is_eu_sovereign
 from gateway.ids import generation_id
 from gateway.money import ExactDecimalField
@@ -162,7 +162,7 @@ def terms_of(snapshot: Snapshot, route: Route, currency: str) -> Terms:
 
 
 def _make_terms(snapshot: Snapshot, route: Route, currency: str) -> Terms:
-    price, rates = routing.require_price(snapshot, route, currency)
+    price, rates = pinning.require_price(snapshot, route, currency)
     energy = route.energy
     columns = {
         "provider": route.upstream.slug,

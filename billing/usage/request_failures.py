@@ -14,7 +14,7 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from catalogue.routing import snapshot
-from catalogue.routing.routes import AUTO, AliasId, AutoId, ExplicitId, parse_model_id
+from catalogue.routing.model_ids import AUTO, AliasId, AutoId, ExplicitId, parse_model_id
 from gateway.errors import AliasNotFound, ApiError
 from gateway.observing.request_events import OPERATIONS, RequestEvent
 from gateway.observing.write_behind import WriteBehind

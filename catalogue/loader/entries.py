@@ -8,7 +8,7 @@ from typing import Any
 from rest_framework.exceptions import ValidationError
 
 from catalogue.models import Place, Provider
-from catalogue.routing.routes import GLOBAL
+from catalogue.routing.model_ids import GLOBAL
 from gateway.edge import tables
 from gateway.edge.tables import dotted, faults_of, printable
 

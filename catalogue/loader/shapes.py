@@ -11,13 +11,9 @@ from rest_framework import serializers
 from catalogue.footprint.energy import EnergyFigures, PerToken, Range, figures_in
 from catalogue.models import PRICES, SEGMENT, MaxTokensField, Modality, Region, State, Status, Thinking
 from catalogue.pricing import ENERGY_PLACES, PUE_PLACES, RATE_PLACES, stored_tiers
-from catalogue.routing.routes import ALIAS, AUTO, GLOBAL
+from catalogue.routing.model_ids import ALIAS, AUTO, GLOBAL
 from catalogue.routing.snapshot import WORLD
-from gateway.edge.serializers import (
-    ChoiceField,
-    FlagField,
-    WholeNumberField,
-)
+from gateway.edge.serializers import ChoiceField, FlagField, WholeNumberField
 from gateway.edge.tables import ExactField, LineField, PatternField, Table
 from gateway.money import MONEY_PLACES
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from difflib import SequenceMatcher, get_close_matches
 
 from ..models import WITH_ENDPOINT
-from .routes import AUTO, Snapshot
+from .model_ids import AUTO
+from .routes import Snapshot
 
 MOST_NAMED = 3
 LONGEST = 80  # characters of the unknown id that are examined

@@ -24,7 +24,8 @@ from gateway.errors import (
 
 from ..pricing import rates_between
 from . import nearest
-from .routes import AutoId, Offer, Route, Snapshot, is_eu_sovereign, shown
+from .model_ids import AutoId, shown
+from .routes import Offer, Route, Snapshot, is_eu_sovereign
 
 Measure = Callable[[Route], Decimal | int | None]
 Found = TypeVar("Found")

@@ -24,7 +24,8 @@ from ..footprint.energy import StoredFigures, at_pue, figures_in
 from ..footprint.grid import CurrentIntensities
 from ..models import PER_MILLION, PRICES
 from ..pricing import AUDIO_PROMPTS, REASONING, EnergyFactors, GridBasis, Price, read_tiers
-from .routes import EMBEDDING, GLOBAL, Offer, Place, PublishedPricing, Route, Snapshot, Upstream
+from .model_ids import GLOBAL
+from .routes import EMBEDDING, Offer, Place, PublishedPricing, Route, Snapshot, Upstream
 
 logger = logging.getLogger(__name__)
 

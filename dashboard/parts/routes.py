@@ -15,16 +15,8 @@ from catalogue.models import PER_MILLION, WITH_ENDPOINT, Modality, Status
 from catalogue.pricing import MILLION, carbon_per_token, rates_between
 from catalogue.routing import health, quota, snapshot
 from catalogue.routing.health import Seen
-from catalogue.routing.routes import (
-    AUTO,
-    EMBEDDING,
-    JURISDICTIONS,
-    Offer,
-    PublishedPricing,
-    Route,
-    Snapshot,
-    is_eu_sovereign,
-)
+from catalogue.routing.model_ids import AUTO
+from catalogue.routing.routes import EMBEDDING, JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot, is_eu_sovereign
 from catalogue.routing.selection import cost_in_eur
 from gateway.errors import ServiceUnavailable
 from gateway.server.turns import take_turns

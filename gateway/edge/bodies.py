@@ -11,11 +11,7 @@ from django.conf import settings
 from gunicorn.http.errors import ParseException
 
 from ..errors import InvalidRequest, RequestTooLarge, WorkerBusy
-from ..server.bounded_request import (
-    MOST_TINY_CHUNKS,
-    TINY_CHUNK_BYTES,
-    TooManyTinyChunks,
-)
+from ..server.bounded_request import MOST_TINY_CHUNKS, TINY_CHUNK_BYTES, TooManyTinyChunks
 from ..server.turns import pause
 from .json_bounds import bound_counts, holds_an_integer_beyond_64_bits
 

@@ -6,10 +6,7 @@ from rest_framework.views import APIView
 
 from ..db.pool import release
 from ..errors import MethodNotAllowed
-from .bodies import (
-    parse_object,
-    read_body,
-)
+from .bodies import parse_object, read_body
 
 
 class ControlView(APIView):

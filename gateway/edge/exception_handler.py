@@ -6,14 +6,7 @@ from typing import Any
 
 import orjson
 from django.core import exceptions as django
-from django.http import (
-    Http404,
-    HttpRequest,
-    HttpResponse,
-    HttpResponseBase,
-    HttpResponseRedirect,
-    UnreadablePostError,
-)
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect, UnreadablePostError
 from django.shortcuts import render as render_page
 from django.template.loader import render_to_string
 from django.urls import Resolver404, is_valid_path, resolve
@@ -35,10 +28,7 @@ from ..errors import (
     WorkerBusy,
     log_failure,
 )
-from ..observing.request_events import (
-    EVENT,
-    event_of,
-)
+from ..observing.request_events import EVENT, event_of
 from .responses import PlainResponse, name_request, speaks_messages
 
 UNNAMED_STEP = "handling the request"

@@ -11,11 +11,7 @@ from django.conf import settings
 from gevent.event import Event
 
 from . import connections
-from .client_watch import (
-    Client,
-    ClientLeft,
-    ClientWatch,
-)
+from .client_watch import Client, ClientLeft, ClientWatch
 from .connections import Connection
 from .faults import AnswerTooLarge, DeadlineExpired, Unreachable, UpstreamFault
 

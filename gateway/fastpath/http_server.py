@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gunicorn.http.body import Body
 
-from ..server.bounded_request import (
-    HEAD_SECONDS,
-    BlockReader,
-    BoundedRequest,
-    UpgradingResponse,
-    begin,
-    begin_body,
-)
+from ..server.bounded_request import HEAD_SECONDS, BlockReader, BoundedRequest, UpgradingResponse, begin, begin_body
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

@@ -10,11 +10,7 @@ from django.conf import settings
 
 from ..money import UNITS
 from ..server.hooks import worker_hooks
-from .request_events import (
-    RequestEvent,
-    failure_observers,
-    observers,
-)
+from .request_events import RequestEvent, failure_observers, observers
 from .write_behind import WriteBehind
 
 logger = logging.getLogger("gateway.access")

@@ -23,13 +23,7 @@ from ..money import UNITS
 from ..server.hooks import Reading, worker_hooks
 from ..server.turns import take_turns
 from .metrics_server import FOLDER
-from .request_events import (
-    OPERATIONS,
-    Outcome,
-    RequestEvent,
-    Settled,
-    observers,
-)
+from .request_events import OPERATIONS, Outcome, RequestEvent, Settled, observers
 from .write_behind import WriteBehind
 
 OTHER = "other"

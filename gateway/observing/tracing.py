@@ -36,11 +36,7 @@ from ..fastpath.http_client import UpstreamAttempt
 from ..money import UNITS
 from ..server.hooks import Periodic, worker_hooks
 from . import request_events
-from .request_events import (
-    OPERATIONS,
-    Outcome,
-    RequestEvent,
-)
+from .request_events import OPERATIONS, Outcome, RequestEvent
 from .write_behind import WriteBehind
 
 logger = logging.getLogger(__name__)

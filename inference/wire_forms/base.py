@@ -14,9 +14,7 @@ from accounts.keys import bearer_token
 from billing.models import Generation
 from catalogue.models import Modality
 from catalogue.routing.routes import Route
-from gateway.edge.checks import (
-    Json,
-)
+from gateway.edge.checks import Json
 from gateway.edge.exception_handler import plain
 from gateway.edge.responses import PlainResponse
 from gateway.errors import ApiError, InvalidRequest, UpstreamRefused

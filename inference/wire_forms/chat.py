@@ -7,32 +7,12 @@ upstreams require the field on an assistant message with tool calls. Nulls withi
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.edge.checks import (
-    Json,
-    each,
-    fault,
-    optional,
-    require,
-    text_in,
-    without_nulls,
-)
-from gateway.edge.serializers import (
-    CheckedField,
-    Checks,
-    FlagField,
-)
+from gateway.edge.checks import Json, each, fault, optional, require, text_in, without_nulls
+from gateway.edge.serializers import CheckedField, Checks, FlagField
 
 from ..call import Call, Shape, refuses
-from .base import (
-    NO_FILES,
-    Endpoint,
-    WireForm,
-)
-from .sampling import (
-    SamplingRequest,
-    pass_through,
-    sampling_call,
-)
+from .base import NO_FILES, Endpoint, WireForm
+from .sampling import SamplingRequest, pass_through, sampling_call
 
 ROLES = frozenset({"system", "user", "assistant", "function", "tool", "developer"})
 SPEAKERS = ("user", "assistant", "system", "developer")

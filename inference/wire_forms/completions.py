@@ -4,25 +4,15 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gateway.edge.checks import fault
-from gateway.edge.serializers import (
-    CheckedField,
-    Checks,
-)
+from gateway.edge.serializers import CheckedField, Checks
 
 from ..answers import choices_of
 from ..call import Call, Shape
 from ..chunks import Choice, ChunkNormaliser, Normaliser, extras_of
 from ..finishes import finish_reason
 from ..words import REASONING_FIELDS, THOUGHTS, field_bytes, message_bytes
-from .base import (
-    Endpoint,
-    WireForm,
-)
-from .sampling import (
-    SamplingRequest,
-    pass_through,
-    sampling_call,
-)
+from .base import Endpoint, WireForm
+from .sampling import SamplingRequest, pass_through, sampling_call
 
 OBJECT = "text_completion"
 DEFAULT_MAX_TOKENS = 16

@@ -9,24 +9,12 @@ from typing import Any
 from rest_framework import serializers
 
 from gateway.edge.checks import fault
-from gateway.edge.serializers import (
-    CheckedField,
-    Checks,
-    ChoiceField,
-    TextField,
-    WholeNumberField,
-)
+from gateway.edge.serializers import CheckedField, Checks, ChoiceField, TextField, WholeNumberField
 
 from ..call import Call, Shape
 from ..dialects.errors import MalformedReply, UnreadableEmbedding
-from .base import (
-    Endpoint,
-    WireForm,
-)
-from .sampling import (
-    ModelField,
-    pass_through,
-)
+from .base import Endpoint, WireForm
+from .sampling import ModelField, pass_through
 
 NUMBERS = frozenset({int, float})
 # Bounds of the largest number in a vector of 32-bit floats. Bytes of another encoding (8-bit numbers, bits) that are

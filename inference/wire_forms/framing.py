@@ -5,9 +5,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from gateway.edge.checks import (
-    Json,
-)
+from gateway.edge.checks import Json
 from gateway.edge.exception_handler import envelope
 from gateway.errors import ApiError
 

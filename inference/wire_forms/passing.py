@@ -15,10 +15,7 @@ from gateway.errors import ApiError
 from ..chunks import Normaliser
 from ..deltas import Delta, Finish, Note, Text
 from ..dialects.errors import MalformedReply
-from .framing import (
-    Report,
-    without_line_ends,
-)
+from .framing import Report, without_line_ends
 
 Json = dict[str, Any]
 

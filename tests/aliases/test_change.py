@@ -6,17 +6,7 @@ import pytest
 from pytest_django import Settings
 
 from aliases.models import Alias, AliasEvent
-from tests.aliases.caller import (
-    ALIASES,
-    CHUNKS,
-    ECHO,
-    EXISTS,
-    INVALID,
-    INVALID_NAME,
-    INVALID_TARGET,
-    NOT_FOUND,
-    Caller,
-)
+from tests.aliases.caller import ALIASES, CHUNKS, ECHO, EXISTS, INVALID, INVALID_NAME, INVALID_TARGET, NOT_FOUND, Caller
 from tests.factories import new_account
 
 

@@ -21,9 +21,8 @@ from accounts.models import User
 from catalogue import changes, models
 from catalogue.admin import RegionInline
 from catalogue.models import PriceChange, ProviderMinute
-from catalogue.routing import health, quota, snapshot
-from catalogue.routing import routes as routing
-from catalogue.routing.routes import ExplicitId
+from catalogue.routing import health, pinning, quota, snapshot
+from catalogue.routing.model_ids import ExplicitId
 from gateway.errors import ApiError
 from tests.factories import forget_health, forget_snapshot
 from tests.page_text import plain
@@ -323,7 +322,7 @@ def refusal_of(slug: str) -> tuple[int, str] | None:
     forget_snapshot()
     snapshot.refresh()
     try:
-        routing.pin(snapshot.current(), ExplicitId("acme", f"meta/{slug}", None), date(2026, 11, 22))
+        pinning.pin(snapshot.current(), ExplicitId("acme", f"meta/{slug}", None), date(2026, 11, 22))
     except ApiError as error:
         return error.status, error.message
     return None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalogue.routing.routes import ALIAS_NAME, AliasId, AutoId, ExplicitId, parse_model_id, region_label
+from catalogue.routing.model_ids import ALIAS_NAME, AliasId, AutoId, ExplicitId, parse_model_id, region_label
 from gateway.errors import InvalidAliasName, InvalidRequest
 
 segments = st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1, max_size=12)

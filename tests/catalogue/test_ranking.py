@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from aliases.resolve import Purpose, resolve
 from catalogue.pricing import EnergyFactors, Price
 from catalogue.routing import selection
-from catalogue.routing.routes import AutoId, Offer, Route
+from catalogue.routing.model_ids import AutoId
+from catalogue.routing.routes import Offer, Route
 from catalogue.routing.selection import Ranking
 from gateway.errors import ApiError
 from tests.routes import PRICE, offer_of, route, snapshot, upstream

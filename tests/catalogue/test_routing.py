@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalogue.pricing import Price, Rates
-from catalogue.routing import routes as routing
-from catalogue.routing.routes import ExplicitId, Offer, Route, parse_model_id
+from catalogue.routing import pinning
+from catalogue.routing.model_ids import ExplicitId, parse_model_id
+from catalogue.routing.routes import Offer, Route
 from gateway.edge.exception_handler import headers_of
 from gateway.errors import ApiError
 from tests.routes import PRICE, offer, snapshot, upstream
@@ -21,7 +22,7 @@ TODAY = date(2026, 11, 21)
 def pin(text: str, *offers: Offer, today: date = TODAY) -> Route:
     wanted = parse_model_id(text)
     assert isinstance(wanted, ExplicitId)
-    return routing.pin(snapshot(*offers), wanted, today)
+    return pinning.pin(snapshot(*offers), wanted, today)
 
 
 def refusal(text: str, *offers: Offer, today: date = TODAY) -> ApiError:
@@ -119,7 +120,7 @@ offers = st.builds(
 def test_a_pin_never_leads_anywhere_else(offered: list[Offer], wanted: ExplicitId) -> None:
     catalogue = snapshot(*offered)
     try:
-        found = routing.pin(catalogue, wanted, TODAY)
+        found = pinning.pin(catalogue, wanted, TODAY)
     except ApiError:
         return
     held = catalogue.offers[wanted.provider, wanted.canonical_id]
@@ -133,17 +134,17 @@ def test_a_pin_never_leads_anywhere_else(offered: list[Offer], wanted: ExplicitI
 def test_a_modality_that_does_not_fit_is_refused(modality: str | None) -> None:
     found = replace(pin("sim/test/echo", offer()), modality=modality)
     with pytest.raises(ApiError) as caught:
-        routing.require_modality(found, ("chat", "completion"), "chat completions")
+        pinning.require_modality(found, ("chat", "completion"), "chat completions")
     assert answered(caught.value) == (400, "invalid_request_error", "invalid_request_error", "model")
     assert repr(modality or "unknown") in caught.value.message
-    routing.require_modality(replace(found, modality="completion"), ("chat", "completion"), "chat completions")
+    pinning.require_modality(replace(found, modality="completion"), ("chat", "completion"), "chat completions")
 
 
 def test_a_provider_without_its_credential_is_refused_without_naming_it() -> None:
     found = pin("sim/test/echo", offer())
-    routing.require_configured(found)
+    pinning.require_configured(found)
     with pytest.raises(ApiError) as caught:
-        routing.require_configured(replace(found, upstream=upstream(configured=False)))
+        pinning.require_configured(replace(found, upstream=upstream(configured=False)))
     assert answered(caught.value) == (503, "provider_unavailable", "provider_not_configured", None)
     assert "'sim'" in caught.value.message
     assert "secret" not in caught.value.message
@@ -151,7 +152,7 @@ def test_a_provider_without_its_credential_is_refused_without_naming_it() -> Non
 
 def test_the_price_and_its_rates_are_frozen_together() -> None:
     found = pin("sim/test/echo", offer())
-    assert routing.require_price(snapshot(USD="1.25"), found, "USD") == (PRICE, Rates(Decimal("1.25"), Decimal(1)))
+    assert pinning.require_price(snapshot(USD="1.25"), found, "USD") == (PRICE, Rates(Decimal("1.25"), Decimal(1)))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_the_price_and_its_rates_are_frozen_together() -> None:
 def test_what_cannot_be_billed_is_not_served(price: Price | None, currency: str) -> None:
     found = replace(pin("sim/test/echo", offer()), price=price)
     with pytest.raises(ApiError) as caught:
-        routing.require_price(snapshot(USD="1.25"), found, currency)
+        pinning.require_price(snapshot(USD="1.25"), found, currency)
     assert answered(caught.value) == (503, "provider_error", "provider_error", None)
     assert caught.value.retry is False
 

@@ -17,9 +17,9 @@ from catalogue.loader.files import read as read_file
 from catalogue.loader.release import released_on
 from catalogue.models import EnergyEstimate, Provider
 from catalogue.pricing import Usage, cost_of, rates_between
-from catalogue.routing import routes as routing
-from catalogue.routing import snapshot
-from catalogue.routing.routes import EMBEDDING, GLOBAL, ExplicitId, Offer, Route, Snapshot
+from catalogue.routing import pinning, snapshot
+from catalogue.routing.model_ids import GLOBAL, ExplicitId
+from catalogue.routing.routes import EMBEDDING, Offer, Route, Snapshot
 from gateway.errors import ModelUnavailable, ProviderNotConfigured
 from tests.factories import forget_snapshot
 from tests.servers.process import ROOT
@@ -107,10 +107,10 @@ def test_each_route_can_be_pinned_and_each_offer_has_its_default(shipped: Snapsh
     assert len(offers) == 235
     for offer in offers:
         for locode, route in offer.routes.items():
-            pinned = routing.pin(shipped, explicit(offer, locode), TODAY)
+            pinned = pinning.pin(shipped, explicit(offer, locode), TODAY)
             assert pinned is route
-            routing.require_configured(pinned)
-        default = routing.pin(shipped, explicit(offer), TODAY)
+            pinning.require_configured(pinned)
+        default = pinning.pin(shipped, explicit(offer), TODAY)
         assert default.locode == (GLOBAL if GLOBAL in offer.routes else offer.default_locode)
 
 
@@ -119,13 +119,13 @@ def test_what_needs_oauth_is_unavailable_and_says_why(shipped: Snapshot) -> None
     assert len(offers) == 2
     for offer in offers:
         with pytest.raises(ModelUnavailable, match="OAuth"):
-            routing.pin(shipped, explicit(offer), TODAY)
+            pinning.pin(shipped, explicit(offer), TODAY)
 
 
 def test_nothing_is_served_without_a_credential(seeded: None) -> None:
     for route in routes_of(taken()):
         with pytest.raises(ProviderNotConfigured):
-            routing.require_configured(route)
+            pinning.require_configured(route)
 
 
 def test_a_provider_comes_in_with_its_own_credential_alone(seeded: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ def test_each_price_can_be_billed_in_each_currency_that_has_a_rate(shipped: Snap
     for route in routes_of(shipped):
         if route.price is not None:
             for currency in ("EUR", *shipped.units_per_eur):
-                _, rates = routing.require_price(shipped, route, currency)
+                _, rates = pinning.require_price(shipped, route, currency)
                 assert rates.account > 0
 
 

@@ -7,15 +7,7 @@ import openai
 import pytest
 
 from tests.chat import PATH, question, stream
-from tests.inference.greeting import (
-    ASK_FOR_USAGE,
-    ECHO,
-    HI,
-    METADATA,
-    USAGE,
-    Json,
-    reports,
-)
+from tests.inference.greeting import ASK_FOR_USAGE, ECHO, HI, METADATA, USAGE, Json, reports
 from tests.patience import eventually
 from tests.servers.customer import Customer
 from tests.servers.simulator import Simulator

@@ -30,15 +30,7 @@ from ..base import (
 )
 from ..errors import MalformedReply, ReportedError, report_of
 from .answers import AnthropicDecoder, PassingDecoder, answer_of, usage_of
-from .requests import (
-    Block,
-    Conversation,
-    check_output,
-    conversation,
-    output_of,
-    require_function,
-    text_blocks,
-)
+from .requests import Block, Conversation, check_output, conversation, output_of, require_function, text_blocks
 from .schemas import simplified, wants_json
 
 VERSION = "2023-06-01"

@@ -15,13 +15,7 @@ from rest_framework import serializers
 from accounts.keys import token_of
 from catalogue.models import Thinking
 from catalogue.routing.routes import Route
-from gateway.edge.checks import (
-    each,
-    fault,
-    optional,
-    require,
-    text_in,
-)
+from gateway.edge.checks import each, fault, optional, require, text_in
 from gateway.edge.responses import PlainResponse
 from gateway.edge.serializers import (
     CheckedField,
@@ -40,28 +34,12 @@ from ...call import Call, Shape
 from ...dialects import DIALECTS
 from ...dialects.base import REFUSED_OF_MESSAGES, refuse_fields
 from ...dialects.errors import CONTEXT_OVERFLOW
-from ..base import (
-    NO_FILES,
-    Endpoint,
-    WireForm,
-    without_effort,
-)
+from ..base import NO_FILES, Endpoint, WireForm, without_effort
 from ..envelopes import for_route
-from ..framing import (
-    Framing,
-    Report,
-)
+from ..framing import Framing, Report
 from ..sampling import ModelField
 from .answers import MessageFraming, message_of
-from .passing import (
-    PassedMessage,
-    WholeMessage,
-    has_unsigned,
-    passed_message,
-    passed_output_bytes,
-    passed_with,
-    signed,
-)
+from .passing import PassedMessage, WholeMessage, has_unsigned, passed_message, passed_output_bytes, passed_with, signed
 from .requests import chat_of
 
 Json = dict[str, Any]

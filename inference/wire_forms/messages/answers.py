@@ -17,10 +17,7 @@ from ...dialects.base import require_writable
 from ...dialects.errors import MalformedReply
 from ...words import REASONING_FIELDS, dicts, object_of
 from ..envelopes import Signatures, signed_id
-from ..framing import (
-    Report,
-    framed,
-)
+from ..framing import Report, framed
 
 Json = dict[str, Any]
 

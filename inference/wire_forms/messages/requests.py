@@ -10,20 +10,12 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from gateway.edge.checks import (
-    Json,
-    each,
-    fault,
-    text_in,
-)
+from gateway.edge.checks import Json, each, fault, text_in
 from gateway.errors import InvalidRequest
 
 from ...dialects.base import DroppedFields, encoded
 from ...words import without
-from ..base import (
-    note_dropped_within,
-    results_in_text,
-)
+from ..base import note_dropped_within, results_in_text
 from ..envelopes import ENVELOPES, opened, parts_of_id
 from ..sampling import effort_of
 

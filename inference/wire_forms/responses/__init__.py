@@ -17,16 +17,9 @@ from gateway.ids import RESPONSE_PREFIX
 
 from ...call import Call, Shape
 from ...dialects import DIALECTS
-from ..base import (
-    Endpoint,
-    WireForm,
-    results_in_text,
-)
+from ..base import Endpoint, WireForm, results_in_text
 from ..envelopes import for_route, is_envelope
-from ..framing import (
-    Framing,
-    Report,
-)
+from ..framing import Framing, Report
 from ..passing import require_objects
 from .answers import ResponseFraming, response_of, with_bill
 from .conversation import KEPT_NOWHERE

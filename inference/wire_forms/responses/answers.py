@@ -12,11 +12,7 @@ from gateway.ids import RESPONSE_PREFIX
 
 from ...deltas import Delta, Finish, deltas_of
 from ...words import object_of, without
-from ..framing import (
-    DONE,
-    Report,
-    framed,
-)
+from ..framing import DONE, Report, framed
 from .output import CITED, COMPLETED, INCOMPLETE, Output
 from .requests import AnswerContext
 

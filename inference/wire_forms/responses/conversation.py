@@ -8,13 +8,7 @@ restored once the route is known (`envelopes`). What another gateway or provider
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway.edge.checks import (
-    Json,
-    each,
-    fault,
-    require,
-    text_in,
-)
+from gateway.edge.checks import Json, each, fault, require, text_in
 
 from ...dialects.base import DroppedFields
 from ..base import NO_FILES

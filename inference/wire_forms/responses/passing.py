@@ -12,10 +12,7 @@ from gateway.errors import ApiError
 
 from ...deltas import Delta, Finish, Text
 from ...words import dicts, field_bytes, object_of
-from ..framing import (
-    DONE,
-    Report,
-)
+from ..framing import DONE, Report
 from ..passing import PassedStream, require_objects
 from .answers import FAILED, fault_of, with_bill
 from .output import INCOMPLETE

@@ -8,11 +8,7 @@ from typing import Any
 import orjson
 from rest_framework import serializers
 
-from gateway.edge.checks import (
-    Json,
-    fault,
-    require,
-)
+from gateway.edge.checks import Json, fault, require
 from gateway.edge.serializers import (
     CheckedField,
     Checks,
@@ -29,10 +25,7 @@ from gateway.errors import InvalidRequest
 from ...call import Call, Shape
 from ...dialects.base import DroppedFields, encoded
 from ..base import note_dropped_within
-from ..sampling import (
-    ModelField,
-    effort_of,
-)
+from ..sampling import ModelField, effort_of
 from .conversation import KEPT_NOWHERE, conversation_of
 from .tools import Tool, choice_of, tools_of
 

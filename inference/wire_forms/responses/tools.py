@@ -12,14 +12,7 @@ from typing import Any
 
 import orjson
 
-from gateway.edge.checks import (
-    Json,
-    each,
-    fault,
-    optional,
-    require,
-    text_in,
-)
+from gateway.edge.checks import Json, each, fault, optional, require, text_in
 
 from ...dialects.base import DroppedFields
 

@@ -10,10 +10,7 @@ from gateway.db import pool
 from gateway.edge import overload
 from gateway.edge.middleware import at_each_path
 from gateway.edge.responses import PlainResponse, is_allowed
-from gateway.fastpath.http_server import (
-    Application,
-    Request,
-)
+from gateway.fastpath.http_server import Application, Request
 from gateway.server.bounded_request import DeadlineUnreader
 
 ASKED = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"

@@ -15,10 +15,7 @@ import gevent
 import pytest
 
 from gateway.fastpath import connections
-from gateway.fastpath.client_watch import (
-    Client,
-    ClientLeft,
-)
+from gateway.fastpath.client_watch import Client, ClientLeft
 from gateway.fastpath.faults import AnswerTooLarge, BrokenAnswer, DeadlineExpired, Unreachable, UpstreamFault
 from gateway.fastpath.http_client import Deadlines, UpstreamCall, UpstreamRequest, WorkerStopped
 from tests.inference.odd_upstream import http, listening, self_signed
