@@ -1,4 +1,4 @@
-"""The short way to accept a request and the serializer, held to each other: the same values, or the same refusal."""
+"""The fast check of a request and the serializer agree: the same values, or the same refusal."""
 
 from collections.abc import Callable
 from typing import Any

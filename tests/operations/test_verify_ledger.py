@@ -588,7 +588,7 @@ def test_usage_by_day_of_one_account_is_not_added_to_others_without() -> None:
 def test_entries_that_come_while_a_batch_is_read_are_left_to_the_next_run(
     monkeypatch: pytest.MonkeyPatch, page: int
 ) -> None:
-    """They are booked after the wallets were read and before the first entry is; with them a batch may exceed a page."""
+    """They are booked after the wallets and before the first entry are read; with them a batch may exceed a page."""
     monkeypatch.setattr(verify, "PAGE", page)
     accounts = in_order_of_ids(3)
     for account, credits_ in zip(accounts, (0, 4, 9), strict=True):

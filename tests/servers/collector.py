@@ -1,4 +1,4 @@
-"""Runs an OTLP collector over HTTP, which decodes what is sent to `/v1/traces` by the official protobuf and keeps it."""
+"""Runs an OTLP collector over HTTP, which decodes what is sent to `/v1/traces` by the official protobuf."""
 
 import threading
 from dataclasses import dataclass

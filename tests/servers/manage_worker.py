@@ -41,7 +41,7 @@ OPEN_ACCOUNTS = "open_accounts"
 
 
 def main() -> None:
-    """Serves each connection in a child, without end. Before it, no thread may have started and nothing have connected."""
+    """Serves each connection in a child, without end. Before it, there may be no thread and no open connection."""
     listener = socket.socket(fileno=os.dup(0))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
     django.setup()
