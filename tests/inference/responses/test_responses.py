@@ -284,7 +284,7 @@ def test_what_was_answered_is_not_found_again(account: Customer, method: str, pa
 
 def test_a_request_is_counted_without_being_served_or_billed(account: Customer) -> None:
     counted = account.openai().responses.input_tokens.count(model="sim/test/echo", input="hello there")
-    assert (counted.object, counted.input_tokens) == ("response.input_tokens", 7)  # with four for the message's frame
+    assert (counted.object, counted.input_tokens) == ("response.input_tokens", 7)  # 4 frame the message
     more = account.http.post(f"{PATH}/input_tokens", json={"model": "sim/test/echo", "input": "hi", "tools": [WEATHER]})
     assert more.json()["input_tokens"] > 7
     assert refusal(account.http.post(f"{PATH}/input_tokens", json={"model": "sim/test/echo"})).param == "input"
