@@ -1,4 +1,4 @@
-"""What was recorded and debited, read from the tables past Django."""
+"""Reads what was recorded and debited from the tables, without Django."""
 
 import uuid
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
-PLACES = 10  # money columns are whole numbers of the tenth fractional digit
+PLACES = 10  # money columns are whole numbers of 10^-10
 COLUMNS = (
     "ending, interrupted, usage_estimated, prompt_tokens, completion_tokens, cost, balance_after, "
     "provider, model, region, duration_ms, first_token_ms, flags"
@@ -17,7 +17,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Record:
-    """One row of `billing_generation`, as far as tests care."""
+    """Holds the columns of one row of `billing_generation` that tests use."""
 
     ending: str
     interrupted: bool
@@ -35,21 +35,21 @@ class Record:
 
 
 def records(customer: Customer) -> list[Record]:
-    """The records of the account, oldest first."""
+    """Returns the account's records, oldest first."""
     where = "WHERE account_id = %s ORDER BY created_at, id"
     rows = customer.gateway.query(f"SELECT {COLUMNS} FROM billing_generation {where}", [hex_of(customer.id)])
     return [_record(row) for row in rows]
 
 
 def record_of(gateway: GatewayServer, generation_id: str) -> Record:
-    """The record behind a public generation id."""
+    """Returns the record with this public generation id."""
     identifier = generation_id.removeprefix("gen-")
     (row,) = gateway.query(f"SELECT {COLUMNS} FROM billing_generation WHERE id = %s", [identifier])
     return _record(row)
 
 
 def debits(customer: Customer) -> list[Decimal]:
-    """What each usage entry of the ledger took."""
+    """Returns what each usage entry took, in the ledger's order."""
     rows = customer.gateway.query(
         "SELECT amount FROM billing_ledgerentry WHERE account_id = %s AND kind = 'usage' ORDER BY seq",
         [hex_of(customer.id)],
@@ -58,7 +58,7 @@ def debits(customer: Customer) -> list[Decimal]:
 
 
 def balance(customer: Customer) -> Decimal:
-    """The wallet's balance, exactly."""
+    """Returns the wallet's exact balance."""
     ((units,),) = customer.gateway.query(
         "SELECT balance FROM billing_wallet WHERE account_id = %s", [hex_of(customer.id)]
     )
@@ -66,12 +66,12 @@ def balance(customer: Customer) -> Decimal:
 
 
 def untouched(customer: Customer, *, credit: int = 100) -> bool:
-    """Whether the account has neither a record nor a debit, and all of its opening credit."""
+    """Tells whether the account has no record and no debit, and still all of its opening credit."""
     return not records(customer) and not debits(customer) and balance(customer) == credit
 
 
 def recorded(usage: dict[str, Any]) -> dict[str, Any]:
-    """An answer's usage as its record shows it: of the details those that the gateway owns."""
+    """Returns an answer's usage as its record shows it: only the details that the gateway defines."""
     own = {
         "prompt_tokens_details": {"cached_tokens", "cache_write_tokens"},
         "completion_tokens_details": {"reasoning_tokens"},
@@ -85,12 +85,12 @@ def recorded(usage: dict[str, Any]) -> dict[str, Any]:
 
 
 def exact(published: float) -> Decimal:
-    """A number of an answer as the decimal that it was printed as."""
+    """Converts a number of an answer to the decimal that was printed."""
     return Decimal(str(published))
 
 
 def hex_of(identifier: str) -> str:
-    """A UUID as SQLite keeps it and PostgreSQL reads it."""
+    """Writes a UUID as SQLite stores it, which PostgreSQL can read too."""
     return uuid.UUID(identifier).hex
 
 

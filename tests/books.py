@@ -1,11 +1,11 @@
-"""Three books of one time, compared: what clients asked and received, what the upstream counted, what the ledger has.
+"""Compares three books: what clients sent and received, what the upstream counted, and what the ledger has.
 
-Records are joined to requests one to one: by the marker that each request carries and its upstream repeats in its
-usage; those of an upstream that reported none by the id that the client was told; and where no head of an answer
-arrived, by the time in the record's id, among the requests of that key and model that the upstream was asked.
+Each record is joined to one request: by the marker that the request carries and its upstream repeats in its usage; if
+the upstream reported no usage, by the id that the client received; and if the client received no head, by the time in
+the record's id, among the requests of that key and model that reached the upstream.
 
-Costs are computed here, in plain Decimal, from the catalogue files that were in force and the usage as it was reported:
-a fault of the product's own arithmetic cannot hide behind itself.
+Costs are computed here, in plain Decimal, from the catalogue files that were in force and the reported usage, so that a
+fault in the product's own arithmetic is noticed.
 """
 
 import itertools
@@ -25,21 +25,23 @@ from tests.servers.gateway import GatewayServer
 
 Json = dict[str, Any]
 Figures = Counter[str]
-MOVING = "test/echo"  # what the one alias leads to, wherever it does
+MOVING = "test/echo"  # the target of the one alias, before and after it is moved
 
 TOLD_OF_THE_BILL = "What was delivered is billed."
 AT_MOST_ONCE = "billed once at most"
 NOTHING = "Nothing was billed"
-# A worker that is killed up to so long after a client left may not have settled yet: it waits for a database that is
-# away for twelve seconds, and notices a client that has left within one. More than enough: it only excuses.
+# If a worker is killed within this time after a client left, it may not have settled yet: it waits twelve seconds for a
+# lost database, and notices within one that a client has left. The bound is generous because it only excuses missing
+# records.
 SETTLED_SECONDS = 30.0
-# A request whose client has gone may be read only when its worker wakes up, or the database does.
+# A request whose client has left may be read only when its worker resumes, or the database is back.
 READ_SECONDS = 60.0
-# The kernel of a client that resets may have taken what the client has not read: one piece where they come one by one.
+# When a client resets its connection, its kernel may hold bytes that the client has not read: one piece, if pieces are
+# sent one by one.
 PIECE_BYTES = 8
 MILLION, RATE_PLACES = Decimal(10**6), 12
 BUCKETS = ("uncached_prompt_tokens", "cache_read_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens")
-# What each bucket is billed at: the first of these that is stated.
+# Each bucket is billed at the first of these prices that the catalogue states.
 PRICES = (
     ("prompt",),
     ("cache_read", "prompt"),
@@ -49,7 +51,7 @@ PRICES = (
 
 
 class Costs(NamedTuple):
-    """What a catalogue makes of a record, in units of the table: its rates, and its costs."""
+    """Holds the rates and costs that a catalogue gives for a record, in units of the table."""
 
     account_rate: int
     eur_rate: int
@@ -74,7 +76,7 @@ GROUP BY g.id, k.id, t.id
 
 
 class Leaving(NamedTuple):
-    """When a client leaves, by the bytes that it has then, and whether it does so with a reset."""
+    """Says after how many received bytes a client leaves, and whether it does so with a reset."""
 
     after: int
     by_reset: bool
@@ -82,16 +84,16 @@ class Leaving(NamedTuple):
 
 @dataclass(slots=True)
 class Asked:
-    """One request and what its client has of the answer: `status` is None where no head of one came.
+    """Holds one request and what its client received; `status` is None if no head arrived.
 
-    Times are the clock's. `usage` came with the end, `errors` are the messages of errors, `paced` says that the answer
-    comes in pieces, one by one.
+    Times are wall-clock times. `usage` is the usage at the end, `errors` are the messages of errors, `paced` is true if
+    the answer is sent piece by piece.
     """
 
     marker: int
     key: str
     model: str
-    words: int  # of its prompt
+    words: int  # of the prompt
     streamed: bool
     port: int
     began: float
@@ -106,7 +108,7 @@ class Asked:
     errors: str = ""
 
     def keep(self, content: bytes, *, at_end: bool) -> None:
-        """What has come of the answer's body, and whether that is all of it."""
+        """Stores the part of the answer's body that has arrived; `at_end` means that it is complete."""
         if self.status != 200:
             self.errors = content.decode(errors="replace")
         elif self.streamed:
@@ -119,12 +121,12 @@ class Asked:
 
     @property
     def canonical(self) -> str:
-        """The creator's name of the model, as records have it."""
+        """Returns the model's id without its provider, as records have it."""
         return MOVING if self.model == "alias/moving" else self.model.split("/", 1)[1]
 
 
 def markers() -> "itertools.count[int]":
-    """Numbers that nobody else has: an upstream may serve several tests."""
+    """Counts from a number that no other test uses, because several tests may share an upstream."""
     return itertools.count(time.time_ns() // 1000)
 
 
@@ -134,7 +136,7 @@ def marked(marker: int, words: int) -> list[Json]:
 
 
 class Record(NamedTuple):
-    """One row of `billing_generation`, and how many entries of the ledger it has."""
+    """Holds one row of `billing_generation` and the number of its ledger entries."""
 
     id: str
     key: str
@@ -170,7 +172,7 @@ class Record(NamedTuple):
 
     @property
     def admitted_at(self) -> float:
-        """By its id, whose first 48 bits are milliseconds."""
+        """Returns the time of admission, which is in the first 48 bits of the id, in milliseconds."""
         return int(self.id.removeprefix("gen-")[:12], 16) / 1000
 
     @property
@@ -181,9 +183,9 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A time in which an outcome may be lost: a worker is killed, or there is neither a database nor a disk.
+    """Marks a period in which an outcome may be lost: a worker is killed, or both database and disk are unavailable.
 
-    Of the gateway at this port, or of any.
+    It applies to the gateway at this port, or to all gateways.
     """
 
     port: int | None
@@ -200,7 +202,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """A catalogue file, and when it began to be seeded: what was admitted before was not priced by it."""
+    """Holds a catalogue file and when its seeding began: requests admitted earlier were not priced by it."""
 
     began: float
     catalogue: Json
@@ -208,12 +210,12 @@ class Tariff:
 
 @dataclass
 class Books:
-    """What clients asked, what was done to them, and what the operator set."""
+    """Holds what clients sent, the failures they were exposed to, and what the operator set."""
 
     asked: list[Asked]
     tariffs: Sequence[Tariff]
     losses: Sequence[Loss] = ()
-    called: Mapping[int, int] | None = None  # markers at the upstream, with the number of calls; None: not counted
+    called: Mapping[int, int] | None = None  # calls by marker, as the upstream counted them; None: not counted
     figures: Figures = field(default_factory=Figures)
     wrong: list[str] = field(default_factory=list)
 
@@ -236,7 +238,7 @@ class Books:
             self.figures[kind] += 1
 
     def _look_at_calls(self) -> None:
-        """The upstream is asked once for a request, and for no other."""
+        """Checks that the upstream was called once for each request, and for nothing else."""
         if self.called is None:
             return
         self.figures["calls of the upstream"] = sum(self.called.values())
@@ -247,7 +249,7 @@ class Books:
         self.wrong += [f"the upstream was asked {calls} times for {m}" for m, calls in self.called.items() if calls > 1]
 
     def _joined(self, records: Sequence[Record]) -> dict[int, Record]:
-        """Each request's record, by the request's marker."""
+        """Returns each request's record, by the request's marker."""
         by_marker = {each.marker: each for each in self.asked}
         by_id = {each.id: each for each in self.asked if each.id is not None}
         joined = dict[int, Record]()
@@ -276,9 +278,10 @@ class Books:
     def _by_time(
         self, records: Sequence[Record], joined: Mapping[int, Record]
     ) -> Iterator[tuple[Record, Asked | None]]:
-        """Records whose upstream reported nothing, each with a request whose client received no head of an answer.
+        """Pairs each record whose upstream reported nothing with a request whose client received no head.
 
-        The record that was admitted first takes the request that ended first, so that none is taken from another.
+        The record that was admitted first takes the request that ended first, so that no record takes another's
+        request.
         """
         waiting: defaultdict[tuple[str, str], list[Asked]] = defaultdict(list)
         for each in sorted(self.asked, key=lambda each: each.ended):
@@ -294,7 +297,7 @@ class Books:
             yield record, asked
 
     def _unbilled(self, each: Asked) -> str:
-        """What became of a request without a record."""
+        """Says why a request has no record."""
         gone, told = "left" if each.left else "cut", TOLD_OF_THE_BILL in each.errors or each.usage is not None
         kinds = (
             (each.status is None, "no answer, not billed"),
@@ -337,7 +340,7 @@ class Books:
         return f"cut, billed as {record.ending}"
 
     def _look_at_tokens(self, each: Asked, record: Record) -> None:
-        """The tokens are those that the upstream reported, of the words that were asked and received."""
+        """Checks that the tokens are those that the upstream reported and match the words sent and received."""
         if record.cost is None:
             return
         provider = each.model.split("/")[0]
@@ -356,7 +359,7 @@ class Books:
             self.wrong.append(f"{record.id}: {record.completion} tokens for {each.text!r}")
 
     def _look_at_costs(self, record: Record) -> None:
-        """The costs are those of one of the catalogues that may have been in force at its admission."""
+        """Checks that the costs follow from one of the catalogues that may have been in force at admission."""
         if record.cost is None:
             return
         stored = tuple(getattr(record, name) for name in Costs._fields)
@@ -370,13 +373,13 @@ class Books:
 
 
 def records_of(gateway: GatewayServer, *accounts: str) -> list[Record]:
-    """All that the gateway has recorded of these accounts."""
+    """Returns all records of these accounts."""
     query, where = QUERY.format(", ".join(["%s"] * len(accounts))), list(map(bills.hex_of, accounts))
     return [Record(f"gen-{uuid.UUID(str(row[0])).hex}", *row[1:]) for row in gateway.query(query, where)]
 
 
 def reported_buckets(usage: Json) -> tuple[int, ...] | None:
-    """What an upstream reported: the plain prompt, cached, written for 5 minutes, for an hour, and the completion."""
+    """Returns the reported tokens: plain prompt, cached, written for 5 minutes, written for an hour, and completion."""
     if "input_tokens" in usage:
         written = usage.get("cache_creation") or {}
         ours = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
@@ -386,13 +389,13 @@ def reported_buckets(usage: Json) -> tuple[int, ...] | None:
         return None
     details = usage.get("prompt_tokens_details") or {}
     cached, written = details.get("cached_tokens", 0), details.get("cache_write_tokens", 0)
-    if cached + written > usage["prompt_tokens"]:  # a fault of the detail: all of the prompt costs the prompt's price
+    if cached + written > usage["prompt_tokens"]:  # the details are wrong: bill it all as plain prompt
         cached = written = 0
     return (usage["prompt_tokens"] - cached - written, cached, written, 0, usage["completion_tokens"])
 
 
 def costs_of(catalogue: Json, record: Record) -> Costs | None:
-    """What a record is frozen with and billed. None where the catalogue has no such route.
+    """Returns the rates and costs that a record should have, or None if the catalogue has no such route.
 
     Rates are rounded once, to 12 digits. Each part is computed exactly from them and rounded once, in each currency.
     """
@@ -422,7 +425,6 @@ def costs_of(catalogue: Json, record: Record) -> Costs | None:
 
 
 def _price_of(catalogue: Json, record: Record) -> Json | None:
-    """The region's, else the model's."""
     for entry in catalogue["models"]:
         if (entry["provider"], entry["id"]) == (record.provider, record.model):
             regions = {region["locode"]: region for region in entry.get("regions") or [{"locode": "global"}]}

@@ -1,4 +1,6 @@
-"""Pages in a real browser: signing in, and rules that hold on every page. The fixture `chromium` is the browser."""
+"""Opens pages in a real browser, signs in, and checks rules that hold on every page. `chromium` is the browser's
+fixture.
+"""
 
 import asyncio
 import contextlib
@@ -14,7 +16,7 @@ from tests.servers.gateway import GatewayServer
 from tests.servers.programs import find_program
 
 PASSWORD = "correct horse battery staple"
-# On a phone a table's head is for screen readers; what is long in a `pre` is scrolled to; a menu cuts the name on it.
+# On a phone, table heads are for screen readers only, a long `pre` is scrolled, and a menu truncates the name on it.
 SEEN = "body *:not(option, thead, thead *, .visually-hidden, pre *, summary bdi)"
 BEYOND = """([seen, width]) => [...document.querySelectorAll(seen)].filter(element => {
   const box = element.getBoundingClientRect();
@@ -26,7 +28,8 @@ user = User.objects.filter(email={email!r}).first() or User.objects.create_user(
 if {account!r}:
     Membership.objects.create(user=user, account=Account.objects.get(name={account!r}), role={role!r})
 """
-# As the login page makes them. The page takes a second of CPU time for each: it hashes the password on purpose.
+# Sessions are made as the login page makes them. The page itself takes a second of CPU time, because it hashes the
+# password slowly on purpose.
 SESSIONS = """
 import json
 from django.test import Client
@@ -41,11 +44,10 @@ STAFF = {"is_staff": True, "is_superuser": True}
 
 @dataclass(frozen=True, slots=True)
 class LentBrowser:
-    """One browser for all tests of a process, which one of them has at a time.
+    """Lends the one browser of a process to one test at a time.
 
-    Between its calls Playwright leaves its event loop marked as the one that runs in this thread, though it stands
-    still, and Django refuses the database to a thread in which one runs. The mark is lifted while no test has the
-    browser.
+    Between calls, Playwright leaves its idle event loop marked as running in this thread, and Django refuses database
+    access in a thread with a running loop. The mark is removed while no test has the browser.
     """
 
     browser: Browser
@@ -66,7 +68,7 @@ class LentBrowser:
 
     @contextlib.contextmanager
     def lend(self) -> Iterator[Browser]:
-        """Lends the browser, without any page in it, until the end of the block."""
+        """Lends the browser, with no page open, until the end of the block."""
         asyncio._set_running_loop(self._loop)
         try:
             yield self.browser
@@ -93,7 +95,7 @@ def add_person(
 
 
 def sessions(gateway: GatewayServer, emails: Iterable[str]) -> Mapping[str, Any]:
-    """The cookie of a new session, as Playwright takes it, for each of these people."""
+    """Creates a session for each of these people and returns its cookie in Playwright's form."""
     keys = json.loads(gateway.manage("shell", "-v0", "--no-imports", "-c", SESSIONS.format(emails=[*emails])).ok())
     return {email: {"name": "sessionid", "value": key, "url": gateway.origin} for email, key in keys.items()}
 
@@ -104,8 +106,8 @@ def signed_in(
 ) -> Iterator[Page]:
     """Opens a page for a new member of the customer's account, who has no password.
 
-    `options` are Playwright's for a context. The browser may complain of no page, above all of none that breaks its
-    Content-Security-Policy.
+    `options` are Playwright's options for a context. The browser must report no errors, in particular no violation of
+    the Content-Security-Policy.
     """
     email = f"{role}{'-staff' if staff else ''}@{customer.name}.example"
     add_person(customer.gateway, email, account=customer.name, role=role, staff=staff, password=None)
@@ -118,7 +120,7 @@ def signed_in(
     page.goto("/")
     yield page
     context.close()
-    assert [complaint for complaint in complaints if "422" not in complaint] == []  # a form that was sent back
+    assert [complaint for complaint in complaints if "422" not in complaint] == []  # 422: a form with errors
 
 
 def sign_in(page: Page, email: str, password: str = PASSWORD) -> None:
@@ -129,11 +131,11 @@ def sign_in(page: Page, email: str, password: str = PASSWORD) -> None:
 
 
 def open_menu(page: Page) -> None:
-    """The menu of who is signed in: the password, the admin, signing out."""
+    """Opens the menu of the signed-in person: password, admin, signing out."""
     page.locator("summary", has_text="Signed in as").click()
 
 
 def beyond(page: Page, width: int) -> list[str]:
-    """What is seen and reaches beyond the right edge."""
+    """Returns the visible elements that reach beyond the right edge."""
     found: list[str] = page.evaluate(BEYOND, [SEEN, width])
     return found

@@ -1,4 +1,4 @@
-"""The catalogue that tests are served from: every behaviour of the simulator as a model, and every state of a route.
+"""Builds the catalogue for tests: each behaviour of the simulator is a model, and each state of a route has one too.
 
 Ids are `{provider}/test/{slug}`. Unless a line below says otherwise a model is at `sim`, in FRPAR (default) and DEFRA.
 """
@@ -12,10 +12,10 @@ PRICES: Entry = {"currency": "EUR", "prompt_per_1m_tokens": 0.6, "completion_per
 DEARER: Entry = {"currency": "EUR", "prompt_per_1m_tokens": 0.9, "completion_per_1m_tokens": 1.8}
 USD_PRICES: Entry = {"currency": "USD", "prompt_per_1m_tokens": 0.5, "completion_per_1m_tokens": 1.5}
 CACHE_PRICES: Entry = {"cache_read_per_1m_tokens": 0.06, "cache_write_per_1m_tokens": 0.75}
-# Prompts of more than 22 tokens, which the upstream's 20 cached ones make of three words.
+# The tier is for prompts of more than 22 tokens. The upstream's 20 cached tokens make that of three words.
 TIER: Entry = {"above_prompt_tokens": 22, "prompt_per_1m_tokens": 1.2, "completion_per_1m_tokens": 1.8}
 USD_PER_EUR = 1.25
-# Figures per token, [low, value, high].
+# These are figures per token: [low, value, high].
 FIGURES: Entry = {
     "wh": {
         "output": [0.0001, 0.0002, 0.0008],
@@ -28,7 +28,7 @@ FIGURES: Entry = {
     "as_of": "2026-10-30",
 }
 
-# What is sent upstream as the model's name, where that is not the slug itself (see simulator/behaviour.py).
+# Maps a slug to the model name that is sent upstream, if it differs from the slug (see simulator/behaviour.py).
 BEHAVIOURS: dict[str, str] = {
     "echo": "echo",
     "chunks": "chunks:5:0.01",
@@ -86,7 +86,7 @@ BEHAVIOURS: dict[str, str] = {
 
 
 def catalogue_for(simulator_url: str, *extra_models: Entry) -> Entry:
-    """The whole file, its providers served by the simulator at this base URL (`http://…/v1`)."""
+    """Returns the whole file; the simulator at this base URL (`http://…/v1`) serves its providers."""
     return {
         "exchange_rates": {"as_of": "2026-10-30", "base": "EUR", "rates": {"USD": USD_PER_EUR}},
         "places": {
@@ -101,7 +101,7 @@ def catalogue_for(simulator_url: str, *extra_models: Entry) -> Entry:
 
 
 def providers(simulator_url: str) -> list[Entry]:
-    """One that needs no credential, one that has its own, one that lacks it, an American one, another dialect."""
+    """Returns providers without a credential, with one, with a missing one, in the US, and with another dialect."""
     return [
         provider("sim", simulator_url),
         provider("simkey", simulator_url, credential_env="SIM_API_KEY"),
@@ -112,13 +112,13 @@ def providers(simulator_url: str) -> list[Entry]:
 
 
 def provider(slug: str, base_url: str, **fields: Any) -> Entry:
-    """A provider entry; European unless the fields say otherwise."""
+    """Builds a provider entry, which is European unless the fields say otherwise."""
     usual = {"name": slug.title(), "country": "FR", "eu_native": True, "us_legal_reach": False, "dialect": "openai"}
     return {"slug": slug, "base_url": base_url, "credential_env": None, **usual, **fields}
 
 
 def model(slug: str, **fields: Any) -> Entry:
-    """A model entry; a field given as None is left out of it."""
+    """Builds a model entry; a field given as None is left out."""
     usual = {
         "provider": "sim",
         "id": f"{CREATOR}/{slug}",
@@ -136,18 +136,18 @@ def model(slug: str, **fields: Any) -> Entry:
 
 
 def region(locode: str, **fields: Any) -> Entry:
-    """A region entry, at the model's price unless the fields name one."""
+    """Builds a region entry, at the model's price unless the fields name one."""
     return {"locode": locode, **fields}
 
 
 def behaviour_models() -> list[Entry]:
-    """One model for each behaviour of the simulator."""
+    """Returns one model for each behaviour of the simulator."""
     cache = {slug: {"pricing": PRICES | CACHE_PRICES} for slug in ("cached", "cache-write")}
     return [model(slug, **cache.get(slug, {})) for slug in BEHAVIOURS]
 
 
 def states() -> list[Entry]:
-    """One model for each thing that can be special about a route."""
+    """Returns one model for each special state of a route."""
     return [
         model("two-prices", regions=[region("FRPAR", default=True), region("DEFRA", pricing=DEARER)]),
         model("worldwide", regions=[region("global"), region("FRPAR"), region("USQAS")]),
@@ -189,13 +189,13 @@ def states() -> list[Entry]:
         model("unknown-modality", modality=None),
         model("completion", modality="completion"),
         model("embedding", modality="embedding", pricing={"currency": "EUR", "prompt_per_1m_tokens": 0.1}),
-        # A day's quota is state that every test on the server shares: on a gateway only test_daily_quota.py uses it.
+        # All tests on a server share a day's quota: on the shared gateway only test_daily_quota.py uses this model.
         model("quota", regions=[region("FRPAR", default=True, daily_token_quota=50)]),
     ]
 
 
 def other_providers() -> list[Entry]:
-    """`test/echo` again, so that auto routing has a choice, and the other dialect."""
+    """Returns `test/echo` at further providers, so that auto routing has a choice, and models of the other dialect."""
     return [
         model("echo", provider="simkey", regions=[region("DEFRA", default=True)]),
         model("echo", provider="nokey"),

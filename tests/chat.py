@@ -1,4 +1,4 @@
-"""Chat completions as tests ask for them, and their answers as plain JSON."""
+"""Sends chat completions and returns their answers as plain JSON."""
 
 import json
 from dataclasses import dataclass
@@ -14,23 +14,23 @@ Json = dict[str, Any]
 PATH = "/v1/chat/completions"
 HELLO: list[Json] = [{"role": "user", "content": "hello there"}]
 DONE = "data: [DONE]"
-# Two words in, two words out, at the prices of tests/catalogue.py.
+# This is the cost of two words in and two words out, at the prices of tests/catalogue.py.
 HELLO_COST = "0.0000036"
 
 
 def question(slug: str, **fields: object) -> Json:
-    """A request to the model of this slug at `sim`, or to the model of this id."""
+    """Builds a request to the model with this slug at `sim`, or with this id."""
     model = slug if "/" in slug else f"sim/test/{slug}"
     return {"model": model, "messages": HELLO, **fields}
 
 
 def ask(customer: Customer, slug: str, **fields: object) -> requests.Response:
-    """The raw response to a question."""
+    """Sends a question and returns the raw response."""
     return customer.http.post(PATH, json=question(slug, **fields))
 
 
 def answer(customer: Customer, slug: str, **fields: object) -> Json:
-    """The answer to a question, which must succeed."""
+    """Sends a question, which must succeed, and returns the answer."""
     reply = ask(customer, slug, **fields)
     assert reply.status_code == 200, reply.text
     body: Json = reply.json()
@@ -38,7 +38,9 @@ def answer(customer: Customer, slug: str, **fields: object) -> Json:
 
 
 def received(customer: Customer, **fields: object) -> Json:
-    """What reached the upstream: the model `describe` answers with it. The cap keeps the answer whole upstream."""
+    """Returns the request that reached the upstream, which the model `describe` answers with. The cap keeps the
+    upstream's answer unstreamed.
+    """
     content = answer(customer, "describe", **{"max_tokens": 16, **fields})["choices"][0]["message"]["content"]
     described: Json = json.loads(content)
     return described
@@ -46,7 +48,7 @@ def received(customer: Customer, **fields: object) -> Json:
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream that has ended: its JSON frames, and whether `[DONE]` came, last."""
+    """Holds a stream that has ended: its JSON frames, and whether it ended with `[DONE]`."""
 
     headers: requests.structures.CaseInsensitiveDict[str]
     frames: list[Json]
@@ -54,7 +56,7 @@ class Stream:
 
     @classmethod
     def of(cls, reply: requests.Response) -> Self:
-        """Reads a response to its end, byte by byte as the wire has it."""
+        """Reads a response to its end, byte by byte as it was sent."""
         assert reply.status_code == 200, reply.text
         assert reply.headers["Content-Type"] == "text/event-stream"
         *events, rest = reply.content.decode().split("\n\n")
@@ -67,7 +69,7 @@ class Stream:
 
     @property
     def chunks(self) -> list[Json]:
-        """The frames that are no errors."""
+        """Returns the frames that are not errors."""
         return [frame for frame in self.frames if "error" not in frame]
 
     @property
@@ -76,7 +78,7 @@ class Stream:
 
     @property
     def text(self) -> str:
-        """The content of all choices, in the order of its arrival."""
+        """Returns the content of all choices, in order of arrival."""
         deltas = [choice["delta"] for chunk in self.chunks for choice in chunk["choices"]]
         return "".join(delta.get("content") or "" for delta in deltas)
 
@@ -86,12 +88,12 @@ class Stream:
 
 
 def stream(customer: Customer, slug: str, **fields: object) -> Stream:
-    """A whole stream, which must at least begin."""
+    """Reads a whole stream, which must at least begin."""
     return Stream.of(ask(customer, slug, stream=True, **fields))
 
 
 def _data(event: str) -> str:
-    """An event is one line of data: a client may not understand more."""
+    """Returns the event's data, which must be a single line: some clients understand no more."""
     assert event.startswith("data: {")
     assert "\n" not in event
     return event.removeprefix("data: ")

@@ -1,7 +1,7 @@
-"""Fixtures: a simulated provider, a gateway as it runs in production, and customers of it.
+"""Provides fixtures: a simulated provider, a gateway as it runs in production, and its customers.
 
-Every account that a test has opened must still be consistent with the ledger when the test's module ends, and every
-gateway when it stops.
+Every account that a test opened must still be consistent with the ledger when the test's module ends, and every gateway
+when it stops.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from tests.servers.redis import PrivateRedis
 from tests.servers.simulator import Simulator
 
 PROVIDER_KEYS = {"SIM_API_KEY": "sim-secret-that-must-not-leak"}  # SIM_ABSENT_KEY is never set
-# How long an example takes is the machine's business.
+# An example has no deadline, because its duration depends on the machine.
 hypothesis.settings.register_profile("untimed", deadline=None, max_examples=examples(100))
 hypothesis.settings.load_profile("untimed")
 judges.append(described.check)
@@ -61,10 +61,10 @@ def _no_socket_is_left() -> Iterator[None]:
     before = set(map(id, _open_sockets()))
     yield
     gc.collect()  # pytest reports what the collector finds to close
-    # A thread of the module's last test may be about to close one.
+    # A thread of the module's last test may still be closing a socket.
     eventually(lambda: _opened_after(before) == [], within=CLOSED_WITHIN)
     assert [(each, *map(type, gc.get_referrers(each))) for each in _opened_after(before)] == []
-    gc.freeze()  # or the end of each module would look through all that earlier ones have left
+    gc.freeze()  # otherwise each module's end would scan all objects of earlier modules
 
 
 def _opened_after(before: set[int]) -> list[socket.socket]:
@@ -84,29 +84,29 @@ def migrated_databases() -> MigratedDatabases:
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(migrated_databases: MigratedDatabases) -> None:
-    """In-process tests have a copy of the migrated database too: each worker would migrate another.
+    """Gives in-process tests a copy of the migrated database too; otherwise each worker would run the migrations.
 
-    On SQLite it is a file: locks in a shared in-memory database are not those of production.
+    On SQLite it is a file: a shared in-memory database locks differently from one in production.
     """
     name, url = migrated_databases.create()
     test = settings.DATABASES["default"].setdefault("TEST", {})
     test["NAME"] = name if migrated_databases.kind == "postgres" else url.removeprefix("sqlite:///")
     if migrated_databases.kind == "postgres":
-        # The end of each test rolls back, at which the driver forgets what it has prepared: it would do so for each.
+        # Each test ends with a rollback, after which the driver forgets its prepared statements. Preparing at once
+        # would mean preparing for every test.
         settings.DATABASES["default"]["OPTIONS"]["prepare_threshold"] = 5
 
 
 @pytest.fixture(scope="session")
 def django_db_keepdb() -> bool:
-    """Django takes the copy as it is. It goes with all that the run has prepared."""
+    """Makes Django use the copy as it is. The copy is removed with everything else that the run has prepared."""
     return True
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _light_settings() -> None:
-    """In-process tests check no password as slowly as production does on purpose.
-
-    Nor does each of their clients list every static file there is, as a worker does once, at its start.
+    """Makes in-process tests hash passwords quickly, and stops their clients from listing all static files at each
+    start.
     """
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     settings.WHITENOISE_AUTOREFRESH = True
@@ -114,7 +114,7 @@ def _light_settings() -> None:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """A transactional test's flush leaves the database as the migrations made it, with the rows that they wrote.
+    """Makes a transactional test's flush leave the database as the migrations made it, with the rows that they wrote.
 
     At the end, closes the connection pools of PostgreSQL.
     """
@@ -128,17 +128,17 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connection.ops, "execute_sql_flush", flush_and_restore)
-        # What it would look for is there again.
+        # The rows that this signal would recreate have been written again.
         patch.setattr("django.core.management.commands.flush.emit_post_migrate_signal", lambda *_, **__: None)
         yield
     if connection.vendor == "postgresql":
         for each in connections.all():
             each.close()
-            each.close_pool()  # type: ignore[attr-defined]  # a pool is PostgreSQL's
+            each.close_pool()  # type: ignore[attr-defined]  # only PostgreSQL has a pool
 
 
 def _without_triggers(statements: Iterable[str]) -> list[str]:
-    """Lifts the triggers meanwhile: SQLite empties a table by DELETE, which the ledger refuses."""
+    """Drops the triggers meanwhile: SQLite empties a table by DELETE, which the ledger refuses."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
         triggers = dict(cursor.fetchall())
@@ -146,7 +146,7 @@ def _without_triggers(statements: Iterable[str]) -> list[str]:
 
 
 def _rows_of_migrations() -> dict[str, list[tuple[Any, ...]]]:
-    """The rows of a freshly migrated database, by table: groups of staff, their rights, content types."""
+    """Returns the rows of a freshly migrated database, by table: groups of staff, their permissions, content types."""
     found = {}
     with connection.cursor() as cursor:
         for table in connection.introspection.django_table_names(only_existing=True, include_views=False):
@@ -157,9 +157,9 @@ def _rows_of_migrations() -> dict[str, list[tuple[Any, ...]]]:
 
 
 def _write(rows: Mapping[str, list[tuple[Any, ...]]]) -> None:
-    """Writes the rows, and sets the sequences behind them, which the command `flush` begins anew."""
+    """Writes the rows and sets the sequences of their ids, which the command `flush` resets."""
     models = [model for model in apps.get_models(include_auto_created=True) if model._meta.db_table in rows]
-    with transaction.atomic(), connection.cursor() as cursor:  # references are checked at the end
+    with transaction.atomic(), connection.cursor() as cursor:  # foreign keys are checked at the end
         for table, of_table in rows.items():
             values = ", ".join(["%s"] * len(of_table[0]))
             statement = f"INSERT INTO {connection.ops.quote_name(table)} VALUES ({values})"  # our own tables
@@ -170,9 +170,9 @@ def _write(rows: Mapping[str, list[tuple[Any, ...]]]) -> None:
 
 @pytest.fixture(scope="module")
 def module_rows(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """Lets a fixture of the module write rows that each of its tests finds, and that go at its end.
+    """Lets a fixture write rows that all tests of the module see; they are removed at the module's end.
 
-    A test runs in a savepoint of this transaction, so none of the module may be transactional.
+    A test runs in a savepoint of this transaction, so no test of the module may be transactional.
     """
     with django_db_blocker.unblock(), transaction.atomic():
         yield
@@ -181,8 +181,9 @@ def module_rows(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> It
 
 @pytest.fixture
 def no_dead_rows(db: None) -> None:
-    """For tests of plans: the rows of earlier tests, which were rolled back, still lie in tables and indexes, and
-    PostgreSQL chooses by their sizes.
+    """Removes dead rows, for tests of query plans.
+
+    Rolled-back rows of earlier tests stay in tables and indexes, and PostgreSQL plans by their sizes.
     """
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
@@ -191,7 +192,7 @@ def no_dead_rows(db: None) -> None:
 
 @pytest.fixture(scope="session")
 def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
-    """The simulated provider, one per worker."""
+    """Starts the simulated provider, one per worker."""
     server = Simulator(tmp_path_factory.mktemp("simulator")).start()
     yield server
     server.stop()
@@ -199,7 +200,7 @@ def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[PrivateRedis]:
-    """A private Redis: `start_gateway(CACHE_URL=redis_server.url)`."""
+    """Starts a private Redis, for `start_gateway(CACHE_URL=redis_server.url)`."""
     server = PrivateRedis()
     with contextlib.closing(server):
         yield server.start()
@@ -207,7 +208,7 @@ def redis_server() -> Iterator[PrivateRedis]:
 
 @pytest.fixture
 def opened_store(redis_server: PrivateRedis, settings: Settings) -> Iterator[SharedStore]:
-    """The connection to the private Redis that a worker would have, in this process."""
+    """Opens the connection to the private Redis that a worker would have, in this process."""
     settings.SHARED_CACHE_URL = redis_server.url
     shared_store.open()
     yield shared_store
@@ -216,27 +217,27 @@ def opened_store(redis_server: PrivateRedis, settings: Settings) -> Iterator[Sha
 
 @pytest.fixture(scope="session")
 def lent_browser() -> Iterator[LentBrowser]:
-    """The browser of this worker, for `chromium`."""
+    """Starts this worker's browser, which `chromium` lends."""
     with LentBrowser.running() as browser:
         yield browser
 
 
 @pytest.fixture
 def chromium(lent_browser: LentBrowser) -> Iterator[Browser]:
-    """A browser (tests/browser.py), one per worker. What a test leaves open in it is closed."""
+    """Lends a browser (tests/browser.py), one per worker. Pages that a test leaves open are closed."""
     with lent_browser.lend() as browser:
         yield browser
 
 
 @pytest.fixture(scope="session")
 def seeded_databases(migrated_databases: MigratedDatabases, simulator: Simulator) -> SeededDatabases:
-    """Databases with the catalogue of tests/catalogue.py."""
+    """Holds databases with the catalogue of tests/catalogue.py."""
     return SeededDatabases(migrated_databases, catalogue_for(simulator.url))
 
 
 @pytest.fixture(scope="session")
 def gateway(seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayServer]:
-    """The shared gateway, one per worker, on the catalogue of tests/catalogue.py. Tests isolate by account."""
+    """Starts the shared gateway, one per worker, with the catalogue of tests/catalogue.py. Tests isolate by account."""
     server = GatewayServer(seeded_databases, tmp_path_factory.mktemp("gateway"), env=PROVIDER_KEYS)
     server.stock = []
     with verified(server):
@@ -247,7 +248,7 @@ def gateway(seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPath
 def pair_gateway(
     seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayServer]:
-    """Starts two workers without Redis, on the catalogue of tests/catalogue.py. A first byte may take a second."""
+    """Starts two workers without Redis, with the catalogue of tests/catalogue.py. A first byte may take a second."""
     env = PROVIDER_KEYS | {"WEB_CONCURRENCY": "2", "GATEWAY_FIRST_BYTE_TIMEOUT": "1"}
     server = GatewayServer(seeded_databases, tmp_path_factory.mktemp("pair"), env=env)
     server.stock = []
@@ -259,7 +260,7 @@ def pair_gateway(
 def start_gateway(
     seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartGateway]:
-    """Starts gateways of this test's own, for tests that hurt them."""
+    """Starts gateways for one test that damages them."""
     with _gateways(seeded_databases, tmp_path_factory) as start:
         yield start
 
@@ -268,7 +269,7 @@ def start_gateway(
 def start_shared_gateway(
     seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartGateway]:
-    """Starts gateways for a module, for special settings or another catalogue: a start takes two seconds."""
+    """Starts gateways for a module that needs special settings or another catalogue: a start takes two seconds."""
     with _gateways(seeded_databases, tmp_path_factory) as start:
         yield start
 
@@ -278,7 +279,7 @@ def _gateways(seeded: SeededDatabases, tmp_path_factory: pytest.TempPathFactory)
     with contextlib.ExitStack() as stack:
 
         def start(*, catalogue: Mapping[str, Any] | Path | None = None, **env: str) -> GatewayServer:
-            # A file is seeded by the command, on top of nothing.
+            # The command seeds a file into an empty database.
             folder, databases = (
                 tmp_path_factory.mktemp("gateway"),
                 seeded.migrated if isinstance(catalogue, Path) else seeded,
@@ -306,22 +307,22 @@ def open_account() -> Iterator[OpenAccount]:
 
 @pytest.fixture
 def account(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
-    """A fresh account on the shared gateway, with a credit of 100 EUR and one key."""
+    """Opens a fresh account on the shared gateway, with a credit of 100 EUR and one key."""
     return open_account(gateway)
 
 
 @contextlib.contextmanager
 def verified(server: GatewayServer) -> Iterator[None]:
-    """At the end stops the gateway, which settles what is open, verifies its ledger and drops its database."""
+    """Stops the gateway at the end, which settles what is open, verifies its ledger and drops its database."""
     with contextlib.closing(server):
         yield
         server.stop()
         server.verify()
 
 
-@pytest.hookimpl(trylast=True)  # behind the shuffling, which leaves modules whole
+@pytest.hookimpl(trylast=True)  # after the shuffling, which keeps modules together
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long tests come first in each worker's share, then those with servers: begun last, one would run alone."""
+    """Puts long tests first in each worker's share, then those with servers: a long test begun last would run alone."""
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     rest = [item for item in items if item.get_closest_marker("long") is None]
     rest.sort(key=lambda item: not plugin.needs_a_server(item))
@@ -330,7 +331,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ordered: list[pytest.Item] = []
     for number in range(workers):
         share = list(itertools.chain.from_iterable(groups[number::workers]))
-        more = max(0, (len(items) - len(ordered)) // (workers - number) - len(share))  # as xdist deals them out
+        more = max(0, (len(items) - len(ordered)) // (workers - number) - len(share))  # as xdist does it
         ordered += share + rest[:more]
         del rest[:more]
     items[:] = ordered + rest
@@ -338,7 +339,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failing test shows what its servers wrote last."""
+    """Adds the last log lines of a test's servers to its failure."""
     report = yield
     if report.failed:
         report.sections += [(f"log of {process.name}", process.log[-LOG_TAIL:]) for process in ServerProcess.running]

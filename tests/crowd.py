@@ -1,4 +1,4 @@
-"""Clients that ask a gateway all the time, and their books, to be compared with the ledger's."""
+"""Runs clients that send requests all the time, and keeps their books, to be compared with the ledger's."""
 
 import contextlib
 import itertools
@@ -23,14 +23,14 @@ CLIENTS = 64
 
 @dataclass
 class Crowd:
-    """Clients that ask again and again until they are told to stop."""
+    """Runs clients that send requests until they are told to stop."""
 
     customer: Customer
     slugs: tuple[str, ...]
     clients: int = CLIENTS
     asked: list[Asked] = field(default_factory=list)
-    received: list[Asked] = field(default_factory=list)  # those with an answer, as they ended, well or not
-    served_at: list[float] = field(default_factory=list)  # by the monotonic clock, with the head of each answer
+    received: list[Asked] = field(default_factory=list)  # requests with an answer, in the order of their ends
+    served_at: list[float] = field(default_factory=list)  # monotonic times at which the heads of answers arrived
     refused: Counter[str] = field(default_factory=Counter)
     _over: threading.Event = field(default_factory=threading.Event)
     _markers: "itertools.count[int]" = field(default_factory=markers)
@@ -100,7 +100,10 @@ def crowded(gateway: GatewayServer, slugs: tuple[str, ...], clients: int = CLIEN
 def compare(
     gateway: GatewayServer, crowd: Crowd, simulator: str, content: Json, losses: Sequence[Loss] = ()
 ) -> dict[str, int]:
-    """The figures of the three books, which must agree: `simulator` is its address, `content` the catalogue."""
+    """Compares the three books, which must agree, and returns their figures.
+
+    `simulator` is the simulator's address, `content` the catalogue.
+    """
     called, own = called_markers(simulator), {each.marker for each in crowd.asked}
     of_own = {marker: calls for marker, calls in called.items() if marker in own}
     books = Books(crowd.asked, [Tariff(0.0, content)], losses, of_own)

@@ -1,7 +1,7 @@
-"""A check of responses against the OpenAPI document, made of every response that `GatewaySession` receives.
+"""Checks every response that `GatewaySession` receives against the OpenAPI document.
 
-In the document objects are open, as clients must read them. Here those of the gateway's own are closed: a field that is
-sent and not described is a fault of the document.
+In the document objects are open, as clients must read them. Here the gateway's own objects are closed: a field that is
+sent but not described is a fault of the document.
 """
 
 import json
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 def check(response: requests.Response) -> None:
-    """Raises AssertionError with the path of the first fault. Streams that were not read yet are left alone."""
+    """Raises AssertionError with the path of the first fault. Leaves streams alone that have not been read yet."""
     path = urlsplit(response.url).path
     method = (response.request.method or "").lower()
     if not PREFIX.match(path) or method in ("head", "options"):
@@ -59,12 +59,12 @@ def check(response: requests.Response) -> None:
 
 
 def codes(answer: Json) -> set[str]:
-    """The codes that the description of an error's answer lists."""
+    """Returns the codes that are listed in the description of an error response."""
     return set(re.findall(r"^- `(\w+)`: ", answer["description"], re.MULTILINE))
 
 
 def events_conform(events: list[Json], component: str) -> None:
-    """The events of a stream, errors among them: one that is described by its type is held to that."""
+    """Checks the events of a stream, including errors; if the type of an event has a schema, checks it against that."""
     schemas = document()["components"]["schemas"]
     for event in events:
         kind = event.get("type", component)
@@ -84,7 +84,7 @@ def _closed_document() -> Json:
 
 
 def _closed(node: Any) -> Any:
-    """The same with objects that have properties, say nothing of others, and are wholes, closed."""
+    """Closes, at every depth, objects that are complete, have properties, and do not mention additional ones."""
     if isinstance(node, list):
         return [_closed(each) for each in node]
     if not isinstance(node, dict):
@@ -112,7 +112,7 @@ def _operation(method: str, path: str) -> Any:
         return None
     item = document()["paths"][found]
     operation = item.get(method)
-    if operation is None:  # 405 is described on the others
+    if operation is None:  # 405 is described at the path's other operations
         operation = next(value for name, value in item.items() if name != "parameters")
     return operation
 

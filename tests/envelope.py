@@ -1,4 +1,4 @@
-"""Errors as clients read them: the error object of docs/api.md, and nothing of what is behind it."""
+"""Reads errors as clients do: the error object of docs/api.md, without any internals."""
 
 import re
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import requests
 
 REQUEST_ID = re.compile(r"req-[0-9a-f]{32}")
-# What would tell a client how the gateway is built, or where.
+# These words would tell a client how or where the gateway is built.
 INSIDES = re.compile(
     r"traceback|django|gunicorn|gevent|psycopg|sqlite|postgres|site-packages|/work|/home|/usr|\.py\b|\bselect\b"
     r"|accounts_|billing_|catalogue_|<html|<!doctype",
@@ -15,7 +15,7 @@ INSIDES = re.compile(
 
 
 class Refusal(NamedTuple):
-    """What a program branches on."""
+    """Holds the fields that a program branches on."""
 
     status: int
     type: str
@@ -24,7 +24,7 @@ class Refusal(NamedTuple):
 
 
 def refusal(reply: requests.Response) -> Refusal:
-    """The error in a response, having made sure of everything that is the same in all of them."""
+    """Returns the error in a response, after checking what all errors have in common."""
     assert reply.headers["Content-Type"] == "application/json"
     assert REQUEST_ID.fullmatch(reply.headers["X-Request-Id"])
     error = reply.json()["error"]
@@ -33,7 +33,9 @@ def refusal(reply: requests.Response) -> Refusal:
 
 
 def checked(error: dict[str, Any]) -> tuple[str, str | None, str | None]:
-    """Type, code and param of an error object, which has the fields of docs/api.md#error-object and no insides."""
+    """Returns type, code and param of an error object, after checking that it has the fields of
+    docs/api.md#error-object and shows no internals.
+    """
     assert set(error) == {"type", "message", "code", "param"}
     assert error["message"]
     assert not INSIDES.search(error["message"])
@@ -41,13 +43,13 @@ def checked(error: dict[str, Any]) -> tuple[str, str | None, str | None]:
 
 
 def message(reply: requests.Response) -> str:
-    """The words for people."""
+    """Returns the message for people."""
     text: str = reply.json()["error"]["message"]
     return text
 
 
 def faulty_field(reply: requests.Response) -> str | None:
-    """The field that a 400 is about."""
+    """Returns the field that a 400 names."""
     status, kind, code, param = refusal(reply)
     assert (status, kind, code) == (400, "invalid_request_error", "invalid_request_error"), reply.text
     assert names_the_field(message(reply), param)
@@ -55,5 +57,5 @@ def faulty_field(reply: requests.Response) -> str | None:
 
 
 def names_the_field(message: str, path: str | None) -> bool:
-    """Whether a message is a sentence about the field: "`n` must be at least 1."."""
+    """Tells whether a message is a sentence about the field, such as "`n` must be at least 1."."""
     return re.fullmatch(rf"`{re.escape(path or '')}` [a-z].*\.", message) is not None

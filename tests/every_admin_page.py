@@ -1,4 +1,4 @@
-"""Every page of the admin, with a row of each table: a new table or view cannot be forgotten."""
+"""Lists every page of the admin, with a row in each table, so that a new table or view is included automatically."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ ROUTE = "sim/demo/echo/global"
 
 
 def open_catalogue() -> None:
-    """A row of each of its tables."""
+    """Writes a row into each table of the catalogue."""
     provider = models.Provider.objects.create(slug="sim", name="Sim", country="FR", dialect="openai")
     model = models.Model.objects.create(provider=provider, canonical_id="demo/echo", name="Echo", upstream_model="echo")
     models.Region.objects.create(model=model, locode="global")
@@ -35,7 +35,7 @@ def open_catalogue() -> None:
 
 
 def pages(acme: Acme) -> list[Page]:
-    """Every page of the admin; the pages of a row are those of one that is there."""
+    """Returns every page of the admin; the pages of a row use a row that exists."""
     open_catalogue()
     LogEntry.objects.create(user=acme.owner.user, action_flag=ADDITION, object_id="1", object_repr="a row")
     return [*_general(acme), *(page for table in admin.site._registry for page in _of(table))]

@@ -1,4 +1,4 @@
-"""Every page that the resolver knows, with one account's objects in its address: a new page cannot be forgotten."""
+"""Lists every page of the resolver, with one account's objects in its address, so that a new page is included."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from tests.dashboard.people import joined
 
 OWNER, MEMBER, INVITED = "owner@acme.example", "member@acme.example", "invited@elsewhere.example"
 VERBS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
-# The documents: tests/reference.
+# The documents are tested in tests/reference.
 NO_PAGES = ("^(?:api/)?v1/", "docs", "llms.txt", r"^openapi\.json/?$", *LIVE_PATHS, READY_PATH)
 
 
 class Page(NamedTuple):
-    """The name that the page has in the resolver, and its address."""
+    """Holds the page's name in the resolver and its address."""
 
     name: str
     address: str
@@ -34,7 +34,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True)
 class Acme:
-    """An account that has one of everything."""
+    """Holds an account that has one object of each kind."""
 
     account: Account
     owner: Membership
@@ -47,7 +47,7 @@ class Acme:
 
     @classmethod
     def open(cls) -> "Acme":
-        """Its owner, its member, and something in every list of theirs."""
+        """Opens the account with an owner, a member, and something in each of their lists."""
         account = open_for(MEMBER)
         owner = joined(account, OWNER, "owner")
         return cls(
@@ -62,12 +62,14 @@ class Acme:
         )
 
     def pages(self) -> list[Page]:
-        """Every page of the dashboard."""
+        """Returns every page of the dashboard."""
         return [Page(name, f"/{route % self._objects}") for name, route in dashboard()]
 
     @property
     def _objects(self) -> dict[str, Any]:
-        """What a page's address may name. A KeyError here: a new page names something new."""
+        """Returns the objects that a page's address may name. A KeyError here means that a new page names a new kind of
+        object.
+        """
         return {
             "key_id": self.key.pk,
             "membership_id": self.member.pk,
@@ -83,7 +85,7 @@ class Acme:
 
 
 def dashboard() -> Iterator[tuple[str, str]]:
-    """The name of each page, and its route as a `%` format."""
+    """Returns the name of each page, and its route as a `%` format."""
     for pattern in get_resolver().url_patterns:
         if str(pattern.pattern).startswith("admin/") or str(pattern.pattern) in NO_PAGES:
             continue

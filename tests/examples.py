@@ -1,4 +1,4 @@
-"""How many made-up examples a test tries: some in an ordinary run, all of them in `make fuzz`."""
+"""Decides how many made-up examples a test tries: some in an ordinary run, all of them in `make fuzz`."""
 
 import os
 from math import ceil

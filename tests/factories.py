@@ -1,4 +1,4 @@
-"""Customers and records for tests that stay in the process, made by the product's own verbs."""
+"""Makes customers and records for tests that stay in the process, with the product's own functions."""
 
 import itertools
 from dataclasses import replace
@@ -18,7 +18,7 @@ from gateway.money import ExactDecimalField
 from inference.dialects import read_usage
 
 EUR_PRICE = Price(currency="EUR", prompt=Decimal("0.60"), completion=Decimal("1.20"))
-# Twice the price, and 1.5 times, of prompts of more than 1000 tokens.
+# For prompts of more than 1000 tokens, the prompt costs twice the price and the completion 1.5 times.
 TIERED_PRICE = replace(EUR_PRICE, tiers=(Price("EUR", Decimal("1.20"), Decimal("1.80"), above_prompt_tokens=1000),))
 NO_EXCHANGE = Rates(account=Decimal(1), eur=Decimal(1))
 SMALL = Usage(uncached_prompt=1000, completion=200)  # costs 0.00084 at EUR_PRICE
@@ -27,18 +27,18 @@ _numbers = itertools.count(1)
 
 
 def new_account(name: str | None = None, *, credit: str | None = "100", currency: str = "EUR") -> Account:
-    """An account with its opening credit."""
+    """Opens an account with its opening credit."""
     amount = None if credit is None else Decimal(credit)
     return open_account(name or f"account {next(_numbers)}", currency=currency, credit=amount)
 
 
 def new_key(account: Account, name: str = "test", **options: Any) -> tuple[ApiKey, str]:
-    """A key and its token."""
+    """Issues a key and returns it with its token."""
     return keys.issue(account, name=name, **options)
 
 
 def served(account: Account, usage: Usage = SMALL, price: Price = EUR_PRICE, **columns: Any) -> Generation:
-    """The unsaved record of one answered request, as `settle` takes it; `priced=False` leaves it without a cost."""
+    """Builds the unsaved record of one answered request, as `settle` takes it; `priced=False` leaves out its cost."""
     cost = cost_of(price, usage, NO_EXCHANGE) if columns.pop("priced", True) else None
     money = {} if cost is None else {"prompt_cost": cost.prompt, "completion_cost": cost.completion}
     totals = {} if cost is None else {"cost": cost.total, "cost_eur": cost.eur}
@@ -77,7 +77,7 @@ def served(account: Account, usage: Usage = SMALL, price: Price = EUR_PRICE, **c
 
 
 def unsettled(generation: Generation, *, quota_region: int | None = None) -> Unsettled:
-    """The same record as a worker settles it."""
+    """Wraps the record as a worker does to settle it."""
     kept: Any = generation.frozen
     names = [name for name in COLUMNS if name not in ("terms_id", *Figures._fields)]
     shared = {name: getattr(kept if name in FROZEN else generation, name) for name in names}
@@ -98,13 +98,13 @@ def _as_kept(generation: Generation, name: str) -> Any:
 
 
 def mismatches(account: Account | None = None) -> list[str]:
-    """What `verify` finds, without its summary."""
+    """Returns the mismatches that `verify` finds, without its summary."""
     found = verify(None if account is None else account.pk, read_usage)
     return [line for line in found if not isinstance(line, Verification)]
 
 
 def forget_health() -> None:
-    """Drops what other tests have noted in this process, which would be written with the next notes."""
+    """Drops what other tests have noted in this process; otherwise it would be written with the next notes."""
     health.flush()
     ProviderMinute.objects.all().delete()
     ProviderFailure.objects.all().delete()
@@ -113,5 +113,5 @@ def forget_health() -> None:
 
 
 def forget_snapshot() -> None:
-    """Drops this process's copy of the catalogue; the next `refresh` loads another."""
+    """Drops this process's copy of the catalogue; the next `refresh` loads a new one."""
     snapshot._current = None

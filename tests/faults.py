@@ -26,12 +26,12 @@ from tests.servers.listener import Listener, read_request
 Json = dict[str, Any]
 PATIENCE_SECONDS = 20
 
-# What never ends by itself, or not soon: each case would take the gateway's patience.
+# These words make an answer that does not end, or not soon: each case would use up the gateway's whole patience.
 ENDLESS = {"stall", "hold", "endless", "slow-first-byte", "pause-after-role"}
-# What is sent on a connection that is kept, which this upstream does not do.
+# These words send bytes on a kept-alive connection, which this upstream does not support.
 KEPT = {"surplus"}
 POINTS = ("0", "1", "2", "5", "finish")
-# The arguments of each word that may have some.
+# Lists the arguments of each word that takes some.
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "pings": ("2:0",),
     "chunks": ("0:0", "3:0", "60:0"),
@@ -70,7 +70,7 @@ DRAWN = [
     for word in sorted(WORDS.keys() - ENDLESS - KEPT)
     for argument in ARGUMENTS.get(word, ("",))
 ]
-# What makes others show: a tool that is called, reasoning.
+# Some faults show only together with these: a tool call, reasoning.
 COMPANIONS = st.sampled_from(["", "tools", "reasoning", "tools+reasoning"])
 faults = st.tuples(COMPANIONS, st.lists(st.sampled_from(DRAWN), min_size=1, max_size=3, unique=True)).map(
     lambda drawn: "+".join(filter(None, (drawn[0], *drawn[1])))
@@ -87,7 +87,7 @@ class Edit(NamedTuple):
 
 @dataclass
 class FaultyUpstream:
-    """Has a simulator answer as the model of these `words`, makes the `edits` one by one, and sends it up to `end`."""
+    """Answers as the simulator does for a model of these `words`, after the `edits` one by one, cut off at `end`."""
 
     simulator_port: int
     words: str = "echo"
@@ -99,7 +99,6 @@ class FaultyUpstream:
         self.port = self._listener.port
 
     def close(self) -> None:
-        """Stops listening."""
         self._listener.close()
 
     def _answer(self, talk: socket.socket) -> None:
@@ -115,7 +114,7 @@ class FaultyUpstream:
         talk.sendall(self._spoilt(self._asked(head + content)))
 
     def _asked(self, request: bytes) -> bytes:
-        """What the simulator answers until it closes or resets the connection."""
+        """Returns all that the simulator answers until it closes or resets the connection."""
         received = b""
         with socket.create_connection(("127.0.0.1", self.simulator_port), timeout=PATIENCE_SECONDS) as simulator:
             simulator.sendall(request)

@@ -1,7 +1,7 @@
 """`make flakes` runs every module that starts servers ten times, in random order, while all cores are busy.
 
-Prints each test that failed with how often it did and where its output is, and nothing if none failed. `--times` is how
-many runs there are; all other arguments go to pytest.
+It prints each test that failed, how often it failed and where its output is; without failures it prints nothing.
+`--times` is the number of runs; all other arguments go to pytest.
 """
 
 import argparse
@@ -23,14 +23,14 @@ STARTS_SERVERS = re.compile(rf"\b({'|'.join(sorted(SERVERS))}|account|mark\.proc
 
 
 def modules_with_servers() -> list[str]:
-    """The modules that use a fixture which starts a server, or start a process themselves."""
+    """Returns the modules that use a fixture which starts a server, or start a process themselves."""
     modules = (ROOT / "tests").rglob("test_*.py")
     return sorted(str(path.relative_to(ROOT)) for path in modules if STARTS_SERVERS.search(path.read_text()))
 
 
 @contextmanager
 def busy_cores() -> Iterator[None]:
-    """Keeps each core busy with a loop of its own."""
+    """Keeps each core busy with a loop in a process of its own."""
     loops = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(os.cpu_count() or 1)]
     try:
         yield

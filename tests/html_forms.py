@@ -1,4 +1,4 @@
-"""Forms of pages without a browser: what one would send if nothing on the page were touched."""
+"""Reads forms of pages without a browser: returns what one would send if nothing on the page were changed."""
 
 from html.parser import HTMLParser
 

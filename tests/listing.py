@@ -1,4 +1,4 @@
-"""What the tests of the catalogue's listing share: small catalogues, and what a customer reads of them."""
+"""Builds small catalogues for the tests of the catalogue's listing, and reads the listing as a customer."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -21,21 +21,21 @@ PLACES: Json = {
 
 
 class Read(Protocol):
-    """A GET of the API by a customer, in this process."""
+    """Sends a GET to the API as a customer, in this process."""
 
     def __call__(self, path: str, **headers: str) -> HttpResponse: ...
 
 
 def entries(read: Read, query: str = "") -> dict[str, Json]:
-    """The list's entries by id, in the list's order."""
+    """Returns the list's entries by id, in the list's order."""
     response = read(f"/v1/models{query}")
     assert response.status_code == 200, response.content
-    listed: Json = response.json()  # type: ignore[attr-defined]  # of the test client
+    listed: Json = response.json()  # type: ignore[attr-defined]  # the test client adds it
     return {entry["id"]: entry for entry in listed["data"]}
 
 
 def locodes(read: Read, query: str = "") -> dict[str, list[str]]:
-    """What is listed, with its regions; an auto entry with its candidates."""
+    """Returns each listed model with its regions, or an auto entry with its candidates."""
     return {
         model_id: entry["auto_routing"]["candidates"]
         if "auto_routing" in entry
@@ -54,7 +54,7 @@ def error_of(response: HttpResponse) -> tuple[int, str, str | None, str | None]:
 
 
 def catalogue(*offers: Entry, providers: Mapping[str, Entry] | None = None) -> Entry:
-    """A file of these offers: at `sim`, which is sovereign, and at whoever is named beside it."""
+    """Builds a file of these offers, at `sim`, which is sovereign, and at the other providers that are named."""
     others = [provider(slug, NOWHERE, **fields) for slug, fields in (providers or {}).items()]
     return {
         "exchange_rates": {"as_of": "2026-10-30", "base": "EUR", "rates": {"USD": 1.25}},

@@ -1,4 +1,4 @@
-"""`manage.py` with the original migrations in place of squashed ones: an installation had these before the squash."""
+"""Runs `manage.py` with the original migrations, which installations from before the squash had."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from django.db.migrations.graph import MigrationGraph
 
 
 def use_originals(patch: pytest.MonkeyPatch) -> None:
-    """Makes Django treat every squashed migration as it does where only some of the originals are applied."""
+    """Makes Django treat every squashed migration as if only some of the originals were applied."""
     patch.setattr(MigrationGraph, "remove_replaced_nodes", MigrationGraph.remove_replacement_node)
 
 

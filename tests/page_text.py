@@ -1,10 +1,10 @@
-"""Pages as a reader sees them."""
+"""Converts pages to the text that a reader sees."""
 
 import re
 from html import unescape
 
 
 def plain(html: str) -> str:
-    """The text of some HTML, each white space one blank."""
-    without_tags = re.sub(r"<[^>]+>", " ", re.sub(r"</?bdi\b[^>]*>", "", html))  # a `bdi` stands within a sentence
+    """Returns the text of some HTML, with each run of white space as one blank."""
+    without_tags = re.sub(r"<[^>]+>", " ", re.sub(r"</?bdi\b[^>]*>", "", html))  # a `bdi` is within a sentence
     return re.sub(r"\s+", " ", unescape(without_tags))

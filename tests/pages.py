@@ -1,4 +1,4 @@
-"""Every page that a browser can be shown, on a gateway that has the story of tests/story.py in it."""
+"""Lists every page that a browser can be shown, on a gateway that contains the story of tests/story.py."""
 
 import itertools
 import json
@@ -17,7 +17,7 @@ OWNER, MEMBER, NEWCOMER, STAFF = (
 )
 WRITE_STORY = "from tests.story import write; write({requests})"
 PROVIDERS = ("MISTRAL", "SCALEWAY", "OVHCLOUD", "OPENAI")
-# Nothing is ever sent to them, and no mail to anybody.
+# Nothing is sent to these providers, and no mail to anybody.
 ENVIRONMENT = {"EMAIL_URL": "dummymail://"} | {f"{provider}_API_KEY": "none" for provider in PROVIDERS}
 
 _numbers = itertools.count(1)
@@ -25,9 +25,9 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A page: its name, its address, and who looks at it; None is a stranger.
+    """Holds a page's name, its address, and the person who looks at it; None is a stranger.
 
-    `press` is the button of a form with a name in it, where that is what shows the page.
+    `press` is the button that shows the page, if it is shown only after a form with a name has been sent.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Screen:
     press: str | None = None
 
     def show(self, page: Page) -> None:
-        """Opens it in a page of the browser where this person is signed in."""
+        """Opens it in a browser page in which this person is signed in."""
         page.goto(self.path)
         if self.press is not None:
             page.get_by_label("Name").fill(f"notebook {next(_numbers)}")
@@ -44,7 +44,7 @@ class Screen:
 
     @property
     def is_djangos(self) -> bool:
-        """True where Django's admin draws it, in its own templates."""
+        """Tells whether Django's admin draws it, with its own templates."""
         return self.path.startswith("/admin/")
 
 

@@ -1,7 +1,7 @@
 """Chooses the database of a test run, before Django reads its settings from the environment.
 
 Loaded by `-p tests.plugin`. The process that is started first prepares the environment: a scratch folder and, without
-`--database sqlite`, a private PostgreSQL; xdist's workers inherit it. All that was prepared goes when it ends.
+`--database sqlite`, a private PostgreSQL; xdist's workers inherit it. It is all removed when that process ends.
 """
 
 import atexit
@@ -25,13 +25,13 @@ from tests.servers.programs import NotInstalled, missing_programs
 
 SKIP_NOTHING = "TESTS_SKIP_NOTHING"  # set by .ci/run, which installs all programs
 AGAIN, NEVER_AGAIN = "again", "never-again"  # whether a failed test may be run once more
-# The fixtures of tests/conftest.py that start one.
+# These fixtures of tests/conftest.py start a server.
 SERVERS = {"gateway", "start_gateway", "start_shared_gateway", "simulator", "redis_server", "chromium"}
 FIXTURE = re.compile(r"^@pytest\.fixture.*\ndef (\w+)\(([^)]*)\)", re.MULTILINE)
 TEST = re.compile(r"^def (test_\w+)\(([^)]*)\)", re.MULTILINE)
 ARGUMENT = re.compile(r"(\w+)\s*:")
 SCRATCH, POSTGRES_PORT = "TEST_SCRATCH", "TEST_POSTGRES_PORT"
-# The gateway's own variables (docs/settings.md): a developer's shell or .env must not change what tests see.
+# These are the gateway's variables (docs/settings.md): a developer's shell or .env must not change what tests see.
 OURS = (
     "DATABASE_URL DATABASE_REPLICA_URL DATABASE_TRANSACTION_POOLING CACHE_URL SECRET_KEY SECRET_KEY_FALLBACKS DEBUG "
     f"ALLOWED_HOSTS PUBLIC_URL EMAIL_URL EMAIL_FROM BIND PORT WEB_CONCURRENCY ENV_FILE {POSTGRES_PORT}"
@@ -64,14 +64,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class LedgerMismatch(Exception):
-    """A ledger does not add up. To run the test again would prove nothing: it would write other entries."""
+    """Reports a ledger that does not add up. The test is not run again: a second run writes other entries and proves
+    nothing.
+    """
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     call: pytest.CallInfo[None],
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Skips a test whose program is not on this machine, and marks the report of a ledger that does not add up.
+    """Skips a test whose program is missing on this machine, and marks the report of a ledger that does not add up.
 
     A report may come from an xdist worker, without the exception.
     """
@@ -80,12 +82,12 @@ def pytest_runtest_makereport(
     if _is_mismatch(error):
         report.user_properties.append((NEVER_AGAIN, True))
     if isinstance(error, NotInstalled) and not os.environ.get(SKIP_NOTHING):
-        report.outcome, report.longrepr = "skipped", ("tests", 1, str(error))  # one place: one line for all of them
+        report.outcome, report.longrepr = "skipped", ("tests", 1, str(error))  # one place makes one line
     return report
 
 
 def _is_mismatch(error: BaseException | None) -> bool:
-    if isinstance(error, BaseExceptionGroup):  # several fixtures failed at their end
+    if isinstance(error, BaseExceptionGroup):  # several fixtures failed during teardown
         return any(_is_mismatch(each) for each in error.exceptions)
     return error is not None and (isinstance(error, LedgerMismatch) or _is_mismatch(error.__context__))
 
@@ -109,8 +111,8 @@ class FailedTests:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None]:
-    """Prepares the environment. A wrapper, because pytest-django's plain hook of the same name loads the settings."""
-    gc.disable()  # looking for garbage takes half of the collection's time, and there is none yet
+    """Prepares the environment. It is a wrapper because pytest-django's plain hook of this name loads the settings."""
+    gc.disable()  # garbage collection takes half of the collection's time, and there is no garbage yet
     if "PYTEST_XDIST_WORKER" not in os.environ:
         missing = missing_programs() if os.environ.get(SKIP_NOTHING) else []
         if missing:
@@ -134,7 +136,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def only_with_servers(module: Path) -> bool:
-    """Whether each test of the module asks for a server, as its text shows. If in doubt, it is False."""
+    """Tells whether each test of the module uses a server, judging by its text; False if in doubt."""
     text = module.read_text()
     if re.search(r"^pytestmark = pytest\.mark\.process$", text, re.MULTILINE):
         return True
@@ -146,7 +148,10 @@ def only_with_servers(module: Path) -> bool:
 
 
 def _any_starts_one(names: Iterable[str], asks: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a fixture of these names starts a server. One that asks for its own name overrides one further up."""
+    """Tells whether a fixture of these names starts a server.
+
+    A fixture that requests its own name overrides one that is defined further up.
+    """
     return any(name in SERVERS or _any_starts_one({*asks.get(name, ())} - {name}, asks) for name in names)
 
 
@@ -172,22 +177,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def needs_a_server(item: pytest.Item) -> bool:
-    """Whether the test uses a fixture that starts a server, or starts a process itself."""
+    """Tells whether the test uses a fixture that starts a server, or starts a process itself."""
     return item.get_closest_marker("process") is not None or not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def pytest_collection_finish() -> None:
-    """Takes what was collected out of the garbage collector's sight, for it stays until the end."""
+    """Exempts what was collected from garbage collection, because it stays until the end."""
     gc.freeze()
     gc.enable()
 
 
 def prepare(database: str) -> None:
-    """Sets the environment that the settings of tests, workers and test servers are read from."""
+    """Sets the environment from which tests, workers and test servers read their settings."""
     for name in list(os.environ):
         if name in OURS or name.startswith("GATEWAY_"):
             del os.environ[name]
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every server would compile the gateway, every worker the tests
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each process would compile all its modules
     sys.dont_write_bytecode = False
     folder = Path(tempfile.mkdtemp(prefix="gateway-tests-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -209,7 +214,7 @@ def prepare(database: str) -> None:
 
 
 def scratch() -> Path:
-    """The folder of this run, shared by its workers and removed at its end."""
+    """Returns the folder of this run, which its workers share and which is removed at its end."""
     return Path(os.environ[SCRATCH])
 
 
@@ -218,7 +223,7 @@ def worker_name() -> str:
 
 
 def databases() -> Databases:
-    """Where this run's test servers get their databases."""
+    """Returns the databases of this run, from which test servers get theirs."""
     port = os.environ.get(POSTGRES_PORT)
     if port is None:
         return SqliteDatabases(scratch())

@@ -1,4 +1,4 @@
-"""HTTP as bytes on a socket, for requests that no client library would send."""
+"""Sends HTTP as bytes on a socket, for requests that no client library would send."""
 
 import io
 import socket
@@ -12,12 +12,11 @@ TIMEOUT_SECONDS = 20.0
 
 
 def connect(gateway: GatewayServer) -> socket.socket:
-    """An open connection."""
     return socket.create_connection(("127.0.0.1", gateway.port), timeout=TIMEOUT_SECONDS)
 
 
 def exchange(gateway: GatewayServer, request: str | bytes, *, half_close: bool = False) -> requests.Response:
-    """Sends the bytes on a connection of their own and reads one response. `half_close` says that no more will come."""
+    """Sends the bytes on a new connection and reads one response. `half_close` closes the sending side after them."""
     with connect(gateway) as raw:
         raw.sendall(request.encode() if isinstance(request, str) else request)
         if half_close:
@@ -27,7 +26,7 @@ def exchange(gateway: GatewayServer, request: str | bytes, *, half_close: bool =
 
 
 def read_response(answers: io.BufferedIOBase) -> requests.Response:
-    """The next response, of any status, `100 Continue` included; its length is declared or zero."""
+    """Reads the next response, of any status including `100 Continue`; its length is declared or zero."""
     reply = requests.Response()
     reply.status_code = int(answers.readline().split()[1])
     reply.headers.update(parse_headers(answers).items())

@@ -1,4 +1,4 @@
-"""The catalogue as routing sees it, built by hand: for tests of pure functions over a snapshot."""
+"""Builds the catalogue as routing sees it by hand, for tests of pure functions over a snapshot."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -10,7 +10,7 @@ from catalogue.routing.routes import Offer, Place, Route, Snapshot, Upstream
 
 PRICE = Price("EUR", Decimal("0.6"), Decimal("1.2"))
 NOTHING_KNOWN = EnergyFactors(None, None, None)
-# The EU, the EEA outside of it, a European country in neither, and the United States.
+# These places are in the EU, in the EEA outside the EU, in Europe outside both, and in the United States.
 PLACES = {
     place.code: place
     for place in (
@@ -24,7 +24,7 @@ PLACES = {
 
 
 def upstream(slug: str = "sim", **fields: Any) -> Upstream:
-    """A French provider, configured and beyond the reach of US law, unless the fields say otherwise."""
+    """Builds a French provider, configured and beyond the reach of US law, unless the fields say otherwise."""
     usual: dict[str, Any] = {
         "slug": slug,
         "name": slug.title(),
@@ -49,7 +49,7 @@ def upstream(slug: str = "sim", **fields: Any) -> Upstream:
 
 
 def route(at: Upstream, canonical_id: str = "test/echo", locode: str = "FRPAR", **fields: Any) -> Route:
-    """A chat route at PRICE, of which no energy figure is known."""
+    """Builds a chat route at PRICE, without any known energy figure."""
     usual: dict[str, Any] = {
         "region_id": 1,
         "upstream": at,
@@ -77,7 +77,9 @@ def route(at: Upstream, canonical_id: str = "test/echo", locode: str = "FRPAR", 
 
 
 def offer(slug: str = "sim", canonical_id: str = "test/echo", regions: str = "FRPAR DEFRA", **fields: Any) -> Offer:
-    """Regions are named in order, the default first; one in lower case is switched off (but for `global`)."""
+    """Builds an offer. Regions are named in order, the default first; one in lower case is switched off (except
+    `global`).
+    """
     at, names = upstream(slug), regions.split()
     routes = {
         name if name == "global" else name.upper(): route(
@@ -89,7 +91,7 @@ def offer(slug: str = "sim", canonical_id: str = "test/echo", regions: str = "FR
 
 
 def offer_of(at: Upstream, canonical_id: str, *routes: Route, **fields: Any) -> Offer:
-    """The offer of these routes, the first of them its default."""
+    """Builds the offer of these routes, the first of which is its default."""
     usual: dict[str, Any] = {
         "upstream": at,
         "canonical_id": canonical_id,
@@ -112,7 +114,7 @@ def offer_of(at: Upstream, canonical_id: str, *routes: Route, **fields: Any) -> 
 
 
 def snapshot(*offers: Offer, **units_per_eur: str) -> Snapshot:
-    """The snapshot of these offers, with these exchange rates. Each route gets a region id of its own."""
+    """Builds the snapshot of these offers, with these exchange rates. Each route gets a region id of its own."""
     numbered = [_numbered(found, 1000 * position) for position, found in enumerate(offers)]
     by_canonical_id: dict[str, tuple[Offer, ...]] = defaultdict(tuple)
     for found in numbered:

@@ -1,7 +1,6 @@
-"""The tables of docs/api.md#models as JSON Schemas. No other field may appear: what is new is added here.
+"""Holds the tables of docs/api.md#models as JSON Schemas. No other field may appear: new fields are added here.
 
-Where unknown is absent and never 0, a zero is refused. Entries carry `object`, `created` and `owned_by`
-in the list too.
+Zero is refused where an unknown value must be absent. Entries carry `object`, `created` and `owned_by` in the list too.
 """
 
 from typing import Any
@@ -23,7 +22,7 @@ FOUR_PARTS = f"^{SEGMENT}/{SEGMENT}/{SEGMENT}/{LOCODE}$"
 
 
 def record(required: Schema, optional: Schema | None = None) -> Schema:
-    """An object of these fields and no others."""
+    """Builds the schema of an object with these fields and no others."""
     return {
         "type": "object",
         "properties": {**required, **(optional or {})},

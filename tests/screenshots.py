@@ -1,7 +1,7 @@
-"""`make screenshots`: every page with a month's story in it, light, dark and on a phone, as var/screenshots/*.png.
+"""`make screenshots` takes every page with a month's story in it, light, dark and on a phone, as var/screenshots/*.png.
 
-Beside them weights.txt says what each page costs on the wire, compressed and with an empty cache: the page, and all.
-With ARGS=--readme it also renews the pictures that the README shows.
+It also writes weights.txt there: what each page costs on the wire, compressed and with an empty cache, for the page
+itself and in all. With ARGS=--readme it also renews the pictures that the README shows.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    """Starts a gateway of its own and replaces what is in the folder."""
+    """Starts a gateway and replaces what is in the folder."""
     plugin.prepare("sqlite")
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _picture(browser: Browser, server: GatewayServer, screens: list[Screen], look: str) -> None:
-    """Every page in one look; a person signs in once."""
+    """Takes every page in one look; a person signs in once."""
     signed_in: dict[str | None, Page] = {}
     weights: dict[str | None, Counter[str]] = {}
     for screen in screens:
@@ -77,7 +77,7 @@ def _picture(browser: Browser, server: GatewayServer, screens: list[Screen], loo
 
 
 def _weighed(page: Page) -> Counter[str]:
-    """The bytes that come over the wire from now on, with nothing in a cache: those of the `page`, and of `all`."""
+    """Counts the bytes received from now on, with an empty cache: for the `page` itself, and for `all`."""
     page.wait_for_load_state("networkidle")
     weights, documents = Counter[str](), set[str]()
 

@@ -1,4 +1,6 @@
-"""Small catalogue files, the fixture that seeds them (a string is YAML, a table becomes JSON), and fixtures' types."""
+"""Provides small catalogue files, types of fixtures, and the fixture that seeds files (a string is YAML, a table
+becomes JSON).
+"""
 
 import io
 import json
@@ -33,7 +35,7 @@ class Seed(Protocol):
 
 
 class Refused(Protocol):
-    """Runs the command on files that are at fault and returns the lines of its error, without the folder's name."""
+    """Runs the command on faulty files and returns the lines of its error, without the folder's name."""
 
     def __call__(self, *files: Entry | str | Path, **options: Any) -> list[str]: ...
 
@@ -50,7 +52,7 @@ def seed(db: None, tmp_path: Path) -> Seed:
 
 
 def seed_one(file: Entry, folder: Path) -> None:
-    """Seeds one file, written to the folder, for the fixtures of a module."""
+    """Writes one file to the folder and seeds it, for the fixtures of a module."""
     call_command("seed_catalogue", _written(folder, 0, file), stdout=io.StringIO())
 
 

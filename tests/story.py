@@ -1,6 +1,6 @@
-"""A month of the demo's sample data for an account, and the people around it: what screenshots show and axe looks at.
+"""Writes a month of the demo's sample data for an account and its people, for screenshots and axe.
 
-`write` runs where the gateway's database is (tests.pages.with_story), on SQLite.
+`write` runs in the gateway's process and database (tests.pages.with_story), on SQLite.
 """
 
 import json
@@ -22,7 +22,7 @@ from tests.pages import MEMBER, NEWCOMER, OWNER, STAFF
 
 
 def write(requests: int) -> None:
-    """Makes it all, and prints what the pages' addresses need as JSON. `requests` is how many there were."""
+    """Writes the story, with this number of requests, and prints as JSON what the pages' addresses need."""
     account = sample_data.create("Northwind", OWNER, requests)
     with sample_data.clock_at(timezone.now() - timedelta(days=sample_data.DAYS)):
         open_account("Northwind Research", currency="USD", credit=Decimal(25), owner_email=OWNER)

@@ -1,8 +1,8 @@
-"""`make test` runs the suite on PostgreSQL and, beside it, a part on SQLite and a part with the fast path off.
+"""`make test` runs the suite on PostgreSQL and, at the same time, a part on SQLite and a part with the fast path off.
 
-`--workers` is how many processes the suite has; one more has the parts, whose output is printed at the end. All other
-arguments go to pytest. `--quick` is `make quick`: what needs no server of its own and was not slow in the last `make
-test` (tests/timings.py), on PostgreSQL alone, and in no more processes than there are processors, for such tests wait
+`--workers` is the number of processes of the suite; one more runs the parts, whose output is printed at the end. All
+other arguments go to pytest. `--quick` is `make quick`: it runs tests that need no server and were not slow in the last
+`make test` (tests/timings.py), on PostgreSQL alone. It uses at most one process per processor, because such tests wait
 for nothing and each process collects all of them.
 
 A test that failed is run once more by itself, after everything else has ended. If it passes then, it is listed as FLAKY
@@ -25,13 +25,13 @@ from typing import IO
 from tests.plugin import AGAIN
 from tests.servers.process import ROOT
 
-TESTS_FAILED, INTERRUPTED, NO_TESTS = 1, 2, 5  # pytest's statuses; the last if all tests are for the other database
+TESTS_FAILED, INTERRUPTED, NO_TESTS = 1, 2, 5  # pytest's statuses; the last one if all tests are for the other database
 MOST_FLAKY_MODULES = 5
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of pytest: its name, its options, and the modules that it is limited to."""
+    """Holds the name and options of one run of pytest, and the modules to which it is limited."""
 
     name: str
     options: Sequence[str]
@@ -40,9 +40,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended: pytest's status, and the node ids of the tests that failed.
+    """Holds pytest's status at the end of a run, and the node ids of the tests that failed.
 
-    After an error in a teardown, it is the module's path: the whole module has to run to see the error again.
+    After an error in a teardown, a node id is the module's path: the whole module has to run to repeat the error.
     `may_run_again` is false if a ledger did not add up.
     """
 
@@ -53,7 +53,7 @@ class Result:
 
 
 def marked(*marks: str) -> list[str]:
-    """The modules that use one of the marks: to collect all of the tests for some of them takes seconds."""
+    """Returns the modules that use one of the marks: collecting all tests to find some of them takes seconds."""
     uses = re.compile(rf"\bmark\.({'|'.join(marks)})\b")
     modules = (path for path in (ROOT / "tests").rglob("test_*.py") if uses.search(path.read_text()))
     return sorted(str(path.relative_to(ROOT)) for path in modules)
@@ -85,7 +85,7 @@ def run_tests(run: Run, arguments: Sequence[str], out: IO[str]) -> Result:
 
 
 def run_in_turn(runs: Sequence[Run], options: Sequence[str], out: IO[str]) -> list[Result]:
-    """Runs them one after the other, up to one that is interrupted."""
+    """Runs them one after the other and stops after one that is interrupted."""
     results = []
     for run in runs:
         print(f"== tests on {run.name}", file=out, flush=True)
@@ -98,7 +98,7 @@ def run_in_turn(runs: Sequence[Run], options: Sequence[str], out: IO[str]) -> li
 
 
 def conclude(results: Sequence[Result], out: IO[str], *, reruns: bool) -> bool:
-    """Whether the suite passes. Runs again what failed, and lists what passes then as FLAKY."""
+    """Tells whether the suite passes. Runs failed tests again and lists those that pass then as FLAKY."""
     red = [result for result in results if result.status not in (0, NO_TESTS)]
     if not red:
         return True
@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--no-rerun", action="store_true")
     asked, options = parser.parse_known_args()
-    signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is pytest's, which ends in order
+    signal.signal(signal.SIGINT, lambda *_: None)  # pytest handles Ctrl-C and ends in order
     whole, parts = ((QUICK,), ()) if asked.quick else ((POSTGRES,), (SQLITE, FASTPATH_OFF))
     workers = min(asked.workers, os.cpu_count() or 1) if asked.quick else asked.workers
     with tempfile.TemporaryFile("w+") as beside, ThreadPoolExecutor(1) as thread:

@@ -1,4 +1,4 @@
-"""No page has a serious fault that axe can find: light, dark, on a phone; and a keyboard is enough for all of them."""
+"""Axe finds no serious fault on any page, light, dark or on a phone, and a keyboard is enough to use each page."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
@@ -22,12 +22,13 @@ SERIOUS = ("serious", "critical")
 EVERY_RULE: dict[str, Any] = {"resultTypes": ["violations"]}
 BUT_COLOURS: dict[str, Any] = EVERY_RULE | {"rules": {"color-contrast": {"enabled": False}}}
 COLOURS: dict[str, Any] = EVERY_RULE | {"runOnly": ["color-contrast"]}
-# Rows become blocks, and headings are hidden: what that may break. All rules at each width would take twice the time.
+# On a phone, rows become blocks and headings are hidden; these rules find what that may break. Running all rules at
+# each width would take twice the time.
 OF_A_PHONE: dict[str, Any] = EVERY_RULE | {"runOnly": ["cat.tables", "cat.structure", "cat.aria"]}
 OPEN_ALL = "document.querySelectorAll('main details').forEach(one => { one.open = true; })"
 DJANGOS_OWN = ("label:", "select-name:")  # Django labels the columns of an inline table, not its fields
-# Colours take most of the time, and long tables have the same ones in each row. Of neighbours that are alike in tags,
-# classes and where text is, all the way down, the first three are looked at: stripes are even or odd.
+# Checking colours takes most of the time, and long tables repeat the same ones in each row. If neighbours are alike in
+# tags, classes and places of text at all depths, the first three are checked: stripes are even or odd.
 ALIKE = """() => {
   const looks = ["class", "style", "aria-current", "aria-invalid", "disabled"];
   const collect = (one, above, found) => {
@@ -49,7 +50,7 @@ ALIKE = """() => {
   look(document.body);
   return alike;
 }"""
-# What has the focus, and whether that can be seen: a ring around something that is really there.
+# Returns what has the focus, and whether that is visible: a ring around something that is really shown.
 FOCUS = """() => {
   const one = document.activeElement;
   if (!one || one === document.body) return null;
@@ -67,7 +68,7 @@ Visit = Callable[[str | None], Page]
 def gateway_with_a_story(
     migrated_databases: MigratedDatabases, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[GatewayServer, list[Screen]]]:
-    """A gateway on the shipped catalogue, and its pages."""
+    """Starts a gateway with the shipped catalogue and the story, and returns it with its pages."""
     folder = tmp_path_factory.mktemp("gateway")
     server = GatewayServer(migrated_databases, folder, env=pages.ENVIRONMENT)
     with contextlib.closing(server):
@@ -78,7 +79,7 @@ def gateway_with_a_story(
 
 @pytest.fixture
 def as_whom(chromium: Browser, gateway_with_a_story: tuple[GatewayServer, list[Screen]]) -> Visit:
-    """A page of the browser for each person; axe's own script could not run under the pages' policy."""
+    """Opens a browser page for each person, without the pages' policy, under which axe's own script could not run."""
     server, _ = gateway_with_a_story
     cookies = sessions(server, (pages.OWNER, pages.MEMBER, pages.NEWCOMER, pages.STAFF))
     opened: dict[str | None, Page] = {}
@@ -101,7 +102,7 @@ def screens(gateway_with_a_story: tuple[GatewayServer, list[Screen]]) -> list[Sc
 
 
 def opened(screen: Screen, page: Page) -> Page:
-    """The page in the light, on a desk, with everything on it that can be opened."""
+    """Opens the page in light colours on a desktop, and opens everything on it that can be opened."""
     page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": DESK, "height": HEIGHT})
     screen.show(page)
@@ -111,11 +112,11 @@ def opened(screen: Screen, page: Page) -> Page:
 
 def turn_dark(page: Page) -> None:
     page.emulate_media(color_scheme="dark")
-    page.wait_for_function("document.getAnimations().length === 0")  # the admin's links change their colour slowly
+    page.wait_for_function("document.getAnimations().length === 0")  # links of the admin change their colour slowly
 
 
 def faults(page: Page, options: dict[str, Any]) -> list[str]:
-    """The serious ones that axe finds, each with where."""
+    """Returns the serious faults that axe finds, each with its place."""
     context = f"{{include: [document], exclude: ({ALIKE})()}}" if options is COLOURS else "document"
     result = page.evaluate(f"options => axe.run({context}, options)", options)
     found = [violation for violation in result["violations"] if violation["impact"] in SERIOUS]
@@ -125,7 +126,7 @@ def faults(page: Page, options: dict[str, Any]) -> list[str]:
 def test_two_pages_have_no_serious_fault_and_the_keyboard_reaches_everything_on_one(
     chromium: Browser, account: Customer
 ) -> None:
-    """A table with a form, and a chart; the campaign looks at every page."""
+    """It checks a page with a table and a form, and one with a chart; the campaign checks all pages."""
     answer(account, "echo")
     members, usage = Screen("members", "/members"), Screen("usage", "/usage")
     with signed_in(chromium, account, bypass_csp=True) as page:
@@ -168,14 +169,14 @@ def assert_keys_will_do(screens: Iterable[Screen], as_whom: Visit) -> None:
     for screen in screens:
         page = as_whom(screen.who)
         screen.show(page)
-        has_begun = page.locator("[autofocus]").count() > 0  # a door: its first field is what one came for
+        has_begun = page.locator("[autofocus]").count() > 0  # a form's page begins in its first field
         passed = list(tabbed_through(page))
         assert has_begun or 'class="skip"' in passed[0][0], screen.name
         assert [element for element, is_seen in passed if not is_seen] == [], screen.name
 
 
 def tabbed_through(page: Page) -> Iterator[tuple[str, bool]]:
-    """What Tab comes to, from the page's start to its end, and whether one can see where it is."""
+    """Returns what Tab reaches, from the page's start to its end, and whether each focus is visible."""
     focusable = page.locator("a[href], button, input, select, textarea, summary, [tabindex='0']").count()
     for _ in range(min(MOST_TABS, 10 + 5 * focusable)):  # a date has several stops of its own
         page.keyboard.press("Tab")

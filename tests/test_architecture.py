@@ -1,4 +1,4 @@
-"""Promises about the source tree itself. Import layers are `make check`'s business (import-linter)."""
+"""The source tree keeps its promises. Import layers are checked by `make check` (import-linter)."""
 
 import ast
 import re
@@ -58,7 +58,9 @@ def test_the_fast_path_knows_nothing_of_what_is_served() -> None:
 
 
 def _room(module: str) -> str | None:
-    """The folder of an app that a module lies in; None in the app's own, and in those that Django prescribes."""
+    """Returns the folder of an app that contains the module; None if it is directly in the app, or in a folder that
+    Django prescribes.
+    """
     app, *names = module.split(".")
     has_room = bool(names) and (ROOT / app / names[0]).is_dir() and names[0] not in OF_DJANGO
     return f"{app}.{names[0]}" if has_room else None
@@ -83,14 +85,14 @@ class Thing:
 
 
 def test_the_development_lock_contains_the_running_lock() -> None:
-    """`make run` after `make test` relies on it."""
+    """`make run` after `make test` relies on this."""
     running, traces, development = (pins(f"requirements{kind}.txt") for kind in ("", "-traces", "-dev"))
     assert running - traces == set()
     assert traces - development == set()
 
 
 def test_the_product_imports_nothing_that_is_installed_for_development_alone() -> None:
-    """The distributions behind its imports are all in the lock file of `make run`, or in that of traces."""
+    """Every distribution that it imports is in the lock file of `make run`, or in the one for traces."""
     locked = {_normal(pin.partition("==")[0]) for pin in pins("requirements-traces.txt")}
     behind = packages_distributions()
     imported = {name.partition(".")[0] for path in modules() for name in _imports(path)}

@@ -1,4 +1,4 @@
-"""The benchmark's smallest run has every row; how fast is what `make bench` says, not a test."""
+"""The benchmark's smallest run has every row. Speed is measured by `make bench` and not tested."""
 
 import gzip
 import json
@@ -99,7 +99,7 @@ def test_every_row_is_measured(migrated_databases: MigratedDatabases, tmp_path: 
 @pytest.mark.process
 def test_a_request_leaves_no_garbage(migrated_databases: MigratedDatabases, tmp_path: Path) -> None:
     ran = trace(migrated_databases, tmp_path)
-    assert {name: one.left for name, one in ran.items()} == dict.fromkeys(ran, 0)  # collecting stops everybody
+    assert {name: one.left for name, one in ran.items()} == dict.fromkeys(ran, 0)  # a collection pauses all
 
 
 @pytest.mark.campaign
@@ -107,7 +107,7 @@ def test_what_postgresql_keeps_of_a_request_is_measured(migrated_databases: Migr
     rows = list(storage.measure(migrated_databases, 100, accounts=2))
     assert [row for row in rows if isinstance(row, str) and row.startswith("billing_generation ")]
     tables, log = (row.figure for row in rows if isinstance(row, Goal))
-    assert 300 < tables < log < 100_000  # pages that a checkpoint makes the log repeat whole are in it
+    assert 300 < tables < log < 100_000  # includes pages that the log repeats in full after a checkpoint
 
 
 def test_every_counted_kind_has_a_budget() -> None:
@@ -148,7 +148,7 @@ def test_the_gate_refuses_a_kind_without_a_budget_and_a_budget_without_a_kind() 
 
 
 def _recorded(folder: Path, *contents: str) -> None:
-    """A provider's recordings: one stream of a chunk for each of the contents."""
+    """Writes a provider's recordings: one stream with a chunk for each of the contents."""
     chunks = [
         {"choices": [{"index": 0, "delta": {"content": content}}], "obfuscation": content} for content in contents
     ]
@@ -176,7 +176,7 @@ def test_without_recordings_no_event_is_counted_and_it_says_so(tmp_path: Path) -
 
 
 def _events(recorded: Path, *arguments: str) -> list[str]:
-    """What `python -m bench.events` prints."""
+    """Returns what `python -m bench.events` prints."""
     command = [sys.executable, "-m", "bench.events", *arguments]
     env = {**os.environ, recordings.VARIABLE: str(recorded)}
     return subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True).stdout.splitlines()

@@ -1,4 +1,4 @@
-"""The books of soak and campaign see what they are there for: sound ones agree, each planted discrepancy is named."""
+"""The books of soak and campaign work: sound books agree, and each planted discrepancy is named."""
 
 import json
 from collections.abc import Callable
@@ -43,12 +43,12 @@ TEXT = " ".join(["hello"] * 20)
 
 
 def id_of(marker: int) -> str:
-    """As one of the product's: admitted half a second after its request began."""
+    """Makes an id like the product's: admitted half a second after its request began."""
     return f"gen-{int((BEGAN + marker + 0.5) * 1000):012x}7000800000000000{marker:04x}"
 
 
 def asked(marker: int, **fields: Any) -> Asked:
-    """A stream that was received whole."""
+    """Builds a request whose stream was received whole."""
     begun = BEGAN + marker
     usual = Asked(
         marker, "abcd", "sim/test/brief", WORDS, True, PORT, begun, begun + 3, paced=True, status=200, id=id_of(marker)
@@ -57,7 +57,7 @@ def asked(marker: int, **fields: Any) -> Asked:
 
 
 def recorded(marker: int, **fields: Any) -> Record:
-    """Its record, at the catalogue's price."""
+    """Builds the request's record, at the catalogue's price."""
     usage = {"prompt_tokens": WORDS, "completion_tokens": 20, "x_marker": marker}
     usual = Record(
         *(id_of(marker), "abcd", "sim", "test/brief", "FRPAR", "openai", "finished", False, json.dumps(usage)),
@@ -75,7 +75,7 @@ def priced(record: Record) -> Record:
 
 @dataclass
 class Case:
-    """Sound books of three requests: one received whole, one left by its client, one without any answer."""
+    """Holds sound books of three requests: one received whole, one left by its client, one without any answer."""
 
     asked: list[Asked]
     records: list[Record]
@@ -319,7 +319,7 @@ def test_what_may_be_unbilled_is_counted(errors: str, text: str, kind: str) -> N
 
 
 def test_a_tariff_prices_what_was_admitted_after_it_began() -> None:
-    """Records of an earlier price are right at that price, and wrong where it had not begun."""
+    """Records are right if their price was in force when they were admitted, and wrong if it began later."""
     dearer = json.loads(json.dumps(CATALOGUE).replace("0.6123", "0.7009"))
     books = sound()
     for began, wrong in ((BEGAN, 0), (BEGAN + 2, 1)):
@@ -340,7 +340,7 @@ WRITTEN = recorded(1)._replace(
         # in EUR times 0.92276460275.
         ((5, 15, 5), "USD", (454137, 85722, 539859, 498162)),
         ((0, 0, 0), "USD", (183690, 85722, 269412, 248604)),
-        # A tier has no price of its own for the cache: 61 * 1.8369 and 7 * 2.7181, then 91 * 3.1 and 7 * 4.7.
+        # A tier has no cache prices of its own: 61 * 1.8369 and 7 * 2.7181, then 91 * 3.1 and 7 * 4.7.
         ((31, 0, 0), "EUR", (1033966, 175572, 1209538, 1209538)),
         ((60, 1, 0), "EUR", (2603119, 303590, 2906709, 2906709)),
         ((0, 0, 0), "GBP", (145281, 67798, 213079, 248604)),
@@ -361,7 +361,7 @@ def test_costs_are_those_of_the_catalogue(
     [
         ("EUR", "EUR", (10**12, 10**12)),
         ("EUR", "USD", (1_083_700_000_000, 10**12)),
-        ("USD", "USD", (10**12, 922_764_602_750)),  # of …749,8
+        ("USD", "USD", (10**12, 922_764_602_750)),  # rounded from …749,8
         ("USD", "EUR", (922_764_602_750, 922_764_602_750)),
     ],
 )

@@ -1,4 +1,6 @@
-"""The Helm chart in deploy/helm: rendered by Helm's own library, and each object held to the schemas of Kubernetes."""
+"""The Helm chart in deploy/helm is rendered by Helm's own library, and each object is checked by the schemas of
+Kubernetes.
+"""
 
 import json
 import re
@@ -16,7 +18,7 @@ from tests.servers.process import ROOT
 
 CHART = ROOT / "deploy" / "helm" / "inference-gateway"
 OLDEST, NEWEST = "1.29", "1.37"
-# In a process of its own: the library brings Go's runtime and its signal handlers.
+# The library runs in a separate process, because it brings Go's runtime and its signal handlers.
 RENDER = """
 import json, sys, helm_python as helm
 asked = json.load(sys.stdin)
@@ -64,7 +66,7 @@ def _render(*values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def rendered() -> list[list[Object]]:
-    """The objects of the least that must be set, and of everything switched on."""
+    """Returns the objects with the fewest possible values set, and with everything switched on."""
     done = _render(LEAST, ALL)
     assert done.returncode == 0, done.stderr
     yaml = YAML(typ="safe")
@@ -90,7 +92,7 @@ def _one(objects: list[Object], kind: str) -> Object:
 
 
 def _pods(objects: list[Object]) -> list[Object]:
-    """The pod specs of whatever makes pods."""
+    """Returns the pod specs of all objects that make pods."""
     specs = [_one(objects, kind)["spec"] for kind in ("StatefulSet", "Job")]
     specs.append(_one(objects, "CronJob")["spec"]["jobTemplate"]["spec"])
     return [spec["template"]["spec"] for spec in specs]
@@ -103,7 +105,7 @@ def test_every_object_is_as_kubernetes_describes_it(rendered: list[list[Object]]
     assert {one["kind"] for one in rendered[1]} == always | more
     for kubernetes, objects in ((OLDEST, rendered[0]), (NEWEST, rendered[1])):
         for one in objects:
-            if one["apiVersion"] == OPERATORS:  # not Kubernetes' own
+            if one["apiVersion"] == OPERATORS:  # defined by an operator, not by Kubernetes
                 continue
             kubernetes_validate.validate(one, kubernetes, strict=True)
 

@@ -1,4 +1,4 @@
-"""Each part of deploy/cluster dies in turn under load: no outcome is lost, none counts twice."""
+"""Each part of deploy/cluster dies in turn under load: no outcome is lost or counted twice."""
 
 import contextlib
 import itertools
@@ -32,7 +32,7 @@ PARTS = (
     "haproxy",
     "pgbouncer",
 )
-QUIET_SECONDS = 3.0  # of load before and after each
+QUIET_SECONDS = 3.0  # of load, before and after each fault
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def simulator_of(cluster: Cluster) -> str:
 
 
 def catalogue(cluster: Cluster, *more: str) -> Entry:
-    """Streams of some length, tiers and caches, in a currency whose rate has no end."""
+    """Builds a catalogue with long streams, tiers and caches, in a currency whose rate has infinitely many digits."""
     pricing = PRICES | {"currency": "USD", "prompt_per_1m_tokens": 0.6123, "cache_read_per_1m_tokens": 0.0871}
     tier = {"above_prompt_tokens": 45, "prompt_per_1m_tokens": 1.3331, "completion_per_1m_tokens": 2.7181}
     content = catalogue_for(
@@ -89,13 +89,13 @@ def test_every_part_may_die_under_load(cluster: Cluster) -> None:
     assert cluster.query("SELECT count(*) FROM billing_checkpoint") == [(0,)]
     assert cluster.spools() == []
     cluster.manage("verify_ledger").ok()
-    # nginx closes idle connections when it is reloaded, and a client that is about to send on one tries again.
+    # nginx closes idle connections when it is reloaded; a client that is just sending on one tries again.
     assert figures["rolling restart"]["failed"] == 0
     assert figures["rolling restart"]["cut"] == figures["nginx reload"]["cut"] == 0
 
 
 def fault(cluster: Cluster, crowd: Crowd, part: str, customer: Customer) -> dict[str, float]:
-    """One part dies, or is renewed; what was refused and cut until all is well again, and the longest silence."""
+    """Kills or renews one part. Returns what was refused and cut until all works again, and the longest silence."""
     began, refused, answers = time.monotonic(), crowd.refused.total(), len(crowd.received)
     if part == "rolling restart":
         cluster.run("roll")
@@ -103,7 +103,7 @@ def fault(cluster: Cluster, crowd: Crowd, part: str, customer: Customer) -> dict
         cluster.run("reload")
     else:
         victim = cluster.run("kill", part)
-        if part in ("haproxy", "pgbouncer"):  # there is one beside each gateway, and its unit restarts it
+        if part in ("haproxy", "pgbouncer"):  # each gateway has one of its own, which its unit restarts
             cluster.run("start", victim)
         assert eventually(lambda: crowd.served_at[-1] > began + 1, within=120)
         assert eventually(lambda: ask_quietly(customer), within=120)
@@ -128,7 +128,7 @@ def ask_quietly(customer: Customer) -> bool:
 
 
 def everything_holds(cluster: Cluster, customer: Customer) -> None:
-    """Right after: a deleted key, a moved alias, a seeded model and a budget are the same at every gateway."""
+    """Checks that a deleted key, a moved alias, a seeded model and a budget take effect at every gateway at once."""
     parts = cluster.status()
     alive = [origin for name, origin in gateways(cluster).items() if parts[name]]
     assert eventually(lambda: all(map(serves, alive)), within=60)
@@ -152,11 +152,11 @@ def everything_holds(cluster: Cluster, customer: Customer) -> None:
     seed(cluster, name)
     assert eventually(lambda: all(name in http.get("/v1/models").text for http in own))
 
-    # Each lists what the other has served, from a standby.
+    # Each gateway lists, from a standby, what the other has served.
     served = own[-1].post(PATH, json=question("echo")).json()["id"]
     assert eventually(lambda: all(served in listed_from_a_standby(http) for http in own), within=60)
 
-    # While Redis is away, and for ten seconds more, each worker counts alone: then a budget holds again.
+    # While Redis is away, and for ten seconds more, each worker counts alone; after that a budget holds again.
     assert eventually(lambda: admitted(at_each(f"budget{time.monotonic_ns()}", "--rpm", "4")) == 4, within=60)
 
 
@@ -166,7 +166,7 @@ def listed_from_a_standby(http: GatewaySession) -> str:
 
 
 def admitted(sessions: list[GatewaySession]) -> int:
-    """How many of 12 requests, on new connections so that any worker may have them, a budget of 4 lets through."""
+    """Returns how many of 12 requests a budget of 4 admits, on new connections so that any worker may get them."""
     count = 0
     for number in range(12):
         http = sessions[number % len(sessions)]

@@ -1,4 +1,4 @@
-"""What commands print is written before what they do is committed, or neither is: in processes of their own."""
+"""A command writes its output before it commits, or does neither. Commands run in processes of their own."""
 
 import os
 import subprocess
@@ -55,7 +55,7 @@ READING = {
 
 
 def sampled(*names: str, of: Mapping[str, object]) -> list[ParameterSet]:
-    """Makes parameters of the names: these run in every run, the others in a campaign."""
+    """Makes parameters of the names: those given run always, the others in a campaign."""
     return [pytest.param(name, marks=() if name in names else pytest.mark.campaign) for name in of]
 
 
@@ -63,7 +63,7 @@ def sampled(*names: str, of: Mapping[str, object]) -> list[ParameterSet]:
 def operator(
     migrated_databases: MigratedDatabases, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayServer]:
-    """A gateway's database; the server itself is not started."""
+    """Prepares a gateway's database, but does not start the server."""
     server = GatewayServer(migrated_databases, tmp_path_factory.mktemp("output"))
     yield server
     assert server.manage("verify_ledger").code == 0
@@ -80,7 +80,7 @@ def account(operator: GatewayServer) -> str:
 
 @contextmanager
 def output(kind: str) -> Iterator[int]:
-    """A file descriptor that cannot be written."""
+    """Opens a file descriptor to which nothing can be written."""
     if kind == "full disk":
         descriptor = os.open(FULL, os.O_WRONLY)
     else:

@@ -1,4 +1,6 @@
-"""The operator's commands (docs/contract.md#commands): what they print; a mistake is one line and changes nothing."""
+"""The operator's commands (docs/contract.md#commands) print what they should; a mistake is one line and changes
+nothing.
+"""
 
 import json
 import re
@@ -29,7 +31,7 @@ BAD_BUDGETS = ["-1", "1.5", "many", "", "2147483648", "9" * 5000]
 def operator(
     migrated_databases: MigratedDatabases, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayServer]:
-    """A gateway's database and its commands; the server itself is not started."""
+    """Prepares a gateway's database and its commands, but does not start the server."""
     server = GatewayServer(migrated_databases, tmp_path_factory.mktemp("operator"))
     yield server
     assert server.manage("verify_ledger").code == 0
@@ -38,13 +40,13 @@ def operator(
 
 @pytest.fixture
 def acme(operator: GatewayServer) -> str:
-    """The name of a fresh account with 10 EUR and the key `test`."""
+    """Opens an account with 10 EUR and the key `test`, and returns its name."""
     return opened(operator)
 
 
 @pytest.fixture(scope="module")
 def initech(operator: GatewayServer) -> str:
-    """Names an account for commands that are refused, which must change nothing of it."""
+    """Opens an account for commands that are refused and must not change it, and returns its name."""
     return opened(operator)
 
 
@@ -56,7 +58,7 @@ def opened(operator: GatewayServer) -> str:
 
 
 def refused(operator: GatewayServer, *arguments: str) -> str:
-    """Runs a command that must fail, and returns what it said, having checked that it wrote nothing."""
+    """Runs a command that must fail and write nothing, and returns its message."""
     before = rows(operator)
     done = operator.manage(*arguments)
     assert rows(operator) == before
@@ -71,7 +73,7 @@ def one_line(done: Completed) -> str:
 
 
 def rows(operator: GatewayServer) -> list[tuple[object, ...]]:
-    """Returns everything in the tables by one statement: connecting takes longer than it."""
+    """Returns all rows of the tables by one statement, because connecting takes longer than the query."""
     return sorted(operator.query(" UNION ALL ".join(f"SELECT CAST(row AS text) FROM {table} row" for table in TABLES)))
 
 
@@ -334,11 +336,11 @@ def test_each_command_explains_itself(operator: GatewayServer, command: str) -> 
     assert done.stdout.startswith(f"usage: manage.py {command}")
 
 
-# the same on other databases
+# The same commands on other databases.
 
 
 def elsewhere(operator: GatewayServer, folder: Path, url: str, *arguments: str) -> str:
-    """What a command says that must fail on that database."""
+    """Runs a command that must fail on that database, and returns its message."""
     with ManageHelper({**operator.env, "DATABASE_URL": url}, folder / "manage.log") as helper:
         return one_line(helper.run(*arguments))
 
@@ -369,7 +371,7 @@ def test_a_folder_that_is_not_there_is_one_line(operator: GatewayServer, tmp_pat
     assert "unable to open database file" in elsewhere(operator, tmp_path, url, "verify_ledger")
 
 
-# the same in processes of their own
+# The same commands in processes of their own.
 
 
 @pytest.mark.process

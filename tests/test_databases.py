@@ -1,4 +1,4 @@
-"""The databases of tests: a copy of a template has what the command would have written."""
+"""A test database copied from a template has what the command would have written."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.also_sqlite, pytest.mark.process]
 
 
 def served_at(port: int) -> dict[str, Any]:
-    """A catalogue of a simulator at this port, of one beside it, and of one on another machine."""
+    """Builds a catalogue of a simulator at this port, of one at another port, and of one on another machine."""
     content = catalogue_for(f"http://127.0.0.1:{port}/v1")
     beside = provider("beside", f"http://127.0.0.1:{port + 1}/other/")
     return content | {"providers": [*content["providers"], beside, provider("far", "https://far.example/v1")]}
@@ -25,7 +25,7 @@ def served_at(port: int) -> dict[str, Any]:
 
 @pytest.fixture
 def servers(migrated_databases: MigratedDatabases, tmp_path: Path) -> Iterator[list[GatewayServer]]:
-    """One of a template that was made for other ports, and one that the command has seeded."""
+    """Makes one server from a template that was made for other ports, and one that the command has seeded."""
     with ExitStack() as stack:
         opened = []
         for name, catalogue in (("first", served_at(1)), ("copied", served_at(3)), ("seeded", None)):

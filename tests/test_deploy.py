@@ -1,4 +1,4 @@
-"""What is in deploy/ and beside it for operators: nginx is run, the rest is held to what the repository has."""
+"""The files for operators, in deploy/ and elsewhere, work: nginx is run, the rest is compared with the repository."""
 
 import json
 import re
@@ -68,7 +68,7 @@ def test_the_image_has_every_app_and_runs_as_nobody_in_particular() -> None:
 def test_compose_is_valid_and_names_what_is_there() -> None:
     text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", (ROOT / "compose.yaml").read_text())  # as with an empty `.env`
     compose = YAML(typ="safe").load(text)
-    PyCompose.from_json(json.dumps(compose))  # raises where the Compose specification knows no such key or value
+    PyCompose.from_json(json.dumps(compose))  # raises if the Compose specification has no such key or value
     services = compose["services"]
     for name, service in services.items():
         assert set(service.get("depends_on", ())) <= services.keys(), name

@@ -1,4 +1,4 @@
-"""The documents in docs/: every pointer to them leads somewhere, and what they list is what there is."""
+"""Every link to the documents in docs/ leads somewhere, and their lists are complete."""
 
 import json
 import re
@@ -18,18 +18,18 @@ POINTER = re.compile(r"(?<![\w/])docs/[\w/-]+\.md(?:#[\w-]+)?")
 LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 CODE = re.compile(r"```.*?```", re.DOTALL)
-# Documents that are not in the repository, and numbers of decisions, which nobody could look up.
+# These are documents outside the repository, and numbers of decisions, which no reader could look up.
 ELSEWHERE = re.compile(
     r"\bdecisions? \d|wire-notes|\b(?:design|contract),? section|\.\./shared|\bspec\.md|\(spec[:,]|\bthe spec\b",
     re.IGNORECASE,
 )
 SUFFIXES = frozenset({".css", ".html", ".js", ".md", ".mjs", ".py", ".toml", ".yaml"})
-# The files in `data` name documents of other repositories.
+# Files in `data` name documents of other repositories.
 NOT_OURS = frozenset({".git", ".venv", "var", "vendor", "node_modules", "staticfiles", "data"})
 SPAN = re.compile(r"`([^`\n]+)`")
 FILE = re.compile(r"[\w.-]+(?:/[\w.-]+)*\.(?:html|js|md|mjs|py|toml|yaml)")
 MEMBER = re.compile(r"([A-Z]\w+)\.(\w+)(?:\(\))?")
-# Files that readers write themselves, and files of other projects.
+# These are files that readers write themselves, and files of other projects.
 OF_OTHERS = frozenset(
     {
         "compose.override.yaml",
@@ -45,7 +45,7 @@ NAMED = re.compile(r"`([\w-]+)")
 
 @cache
 def _texts() -> dict[Path, str]:
-    """Every text of the repository but this one, by its path."""
+    """Returns every text of the repository except this one, by its path."""
     paths = (path for top in ROOT.iterdir() if top.name not in NOT_OURS for path in [top, *top.rglob("*")])
     texts = (path for path in paths if path.suffix in SUFFIXES and path.is_file() and path != Path(__file__))
     ours = (path for path in texts if NOT_OURS.isdisjoint(path.relative_to(ROOT).parts))
@@ -58,7 +58,7 @@ def _documents() -> list[Path]:
 
 @cache
 def _anchors(document: Path) -> set[str]:
-    """The anchors that its headings get where it is shown."""
+    """Returns the anchors that the document's headings get on the page that shows it."""
     headings = HEADING.findall(CODE.sub("", document.read_text(encoding="utf-8")))
     plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower() for heading in headings)
     return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
@@ -82,7 +82,7 @@ def _document(name: str) -> str:
 
 
 def _named_in(name: str) -> set[str]:
-    """The words with which the document's code spans begin."""
+    """Returns the first words of the document's code spans."""
     return set(NAMED.findall(CODE.sub("", _document(name))))
 
 

@@ -1,4 +1,4 @@
-"""`make failover-bench` in seconds: no cell fails, and each is what docs/benchmarks.md says."""
+"""`make failover-bench` runs in seconds; no cell fails, and each is what docs/benchmarks.md says."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_every_cell_is_as_documented() -> None:
     cells = run(BRIEF, GATEWAY_FIRST_BYTE_TIMEOUT="3")
     table = (ROOT / "docs/benchmarks.md").read_text().partition("\n## Failover\n")[2]
     found = {(way.name, scenario.id): cells[way.name, scenario.id].verdict for way in WAYS for scenario in SCENARIOS}
-    # Here the first token comes within the time that is advice there.
+    # Here the first token arrives within the time that is only advice in the benchmark.
     assert found.pop(("auto", "S07")) == "pass"
     for (way, scenario), verdict in found.items():
         (row,) = (line for line in table.splitlines() if line.startswith(f"| {scenario} "))

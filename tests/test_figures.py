@@ -1,4 +1,4 @@
-"""The table of `make figures` names what the documents hold; whether the figures are right is what it measures."""
+"""The table of `make figures` matches the documents. Whether the figures are right is checked by running it."""
 
 import pytest
 

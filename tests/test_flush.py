@@ -1,4 +1,4 @@
-"""The database that a transactional test leaves to the next one."""
+"""A transactional test leaves the database to the next test as it should be."""
 
 import pytest
 from django.contrib.auth.models import Group

@@ -1,7 +1,7 @@
-"""docs/deployment.md on a machine that has had nothing: each line of one machine, a backup and an upgrade is pasted.
+"""Each line of docs/deployment.md is pasted on a fresh machine: one machine, a backup and an upgrade.
 
-The lines run as they stand, by root, and the installation fetches its packages. systemd is not the first process here,
-so that `systemctl` is tests/fresh_machine/systemctl.py, and `sudo -u` is runuser. Debian's packages are this machine's.
+The lines run unchanged, as root, and the installation fetches its packages. systemd is not the first process here, so
+`systemctl` is tests/fresh_machine/systemctl.py, and `sudo -u` is runuser. Debian's packages are those of this machine.
 """
 
 import re
@@ -43,7 +43,7 @@ NOT_PASTED = {
     "Containers": "no engine of containers is here; tests/test_deploy.py reads the files",
     "Kubernetes": "no cluster is here; tests/test_chart.py renders the chart",
 }
-# Without a network neither answers. `doctor` says so, and ends with status 1.
+# Without a network neither answers. `doctor` reports it and ends with status 1.
 AWAY = {"mail", "provider scaleway"}
 
 
@@ -71,7 +71,7 @@ def paste(machine: Machine, command: str) -> str:
 
 
 def follow(machine: Machine, text: str, repository: Path) -> list[str]:
-    """Pastes each command of the text, all of which succeed, and returns what they print."""
+    """Pastes each command of the text, all of which must succeed, and returns what they print."""
     return [follow_line(machine, command, repository) for command in commands_of(text)]
 
 
@@ -126,7 +126,7 @@ def test_the_lines_of_the_document_make_a_gateway_of_a_fresh_machine(machine: Ma
 
 
 def provide(machine: Machine) -> None:
-    """Adds README's provider, at the simulator."""
+    """Adds the provider of the README, with the simulator's address."""
     (catalogue,) = re.findall(r"```yaml\n(providers:.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     catalogue = catalogue.replace("https://api.acme.example/v1", "http://127.0.0.1:9999/v1")
     catalogue = catalogue.replace("upstream_model: llama-3.3-70b ", "upstream_model: echo ")

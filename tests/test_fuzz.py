@@ -1,6 +1,6 @@
-"""What nobody would send, at every way in: 220 cases in `make test`, 22,000 in `make fuzz`.
+"""Nonsense is sent at every way in: 220 cases in `make test`, 22,000 in `make fuzz`.
 
-A case that was found at fault stays as an `@example` of its test.
+A case that found a fault stays as an `@example` of its test.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-ODD_STATUSES = {501, 503, 504, 505}  # of the 5xx: HTTP that is not spoken, and upstreams
+ODD_STATUSES = {501, 503, 504, 505}  # 5xx allowed: unsupported HTTP, and faults of upstreams
 TOKENS = [
     b"\r\n",
     b"\n",
@@ -64,7 +64,9 @@ FAULTY = {"faulty": "openai", "faultyclaude": "anthropic"}
 
 
 def cases(number: int) -> settings:
-    """Returns settings for this number of cases, the same at each run, or for other and more ones where asked."""
+    """Returns settings for this number of cases: the same at each run, or more and different ones if FACTOR asks for
+    it.
+    """
     checks = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much]
     return settings(
         max_examples=ceil(number * FACTOR), derandomize=FACTOR < 1, deadline=None, suppress_health_check=checks
@@ -73,13 +75,13 @@ def cases(number: int) -> settings:
 
 @pytest.fixture(scope="module")
 def scripts() -> dict[str, Script]:
-    """What the odd upstream answers, which each case sets."""
+    """Holds the answer of the odd upstream, which each case sets."""
     return {"odd": b""}
 
 
 @pytest.fixture(scope="module")
 def faulty(simulator: Simulator) -> Iterator[FaultyUpstream]:
-    """An upstream that commits the faults of the simulator that each case sets."""
+    """Starts an upstream with the simulator's faults that each case sets."""
     with faulty_upstream(int(simulator.origin.rpartition(":")[2])) as upstream:
         yield upstream
 
@@ -108,7 +110,7 @@ def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
 
 
 def spoilt(content: bytes, data: st.DataObject) -> bytes:
-    """The content with some of its bytes cut out, replaced or repeated."""
+    """Returns the content with some of its bytes cut out, replaced or repeated."""
     for _ in range(data.draw(st.integers(1, 4))):
         at, length = data.draw(st.integers(0, len(content))), data.draw(st.sampled_from([0, 1, 1, 3, 40]))
         put = data.draw(st.sampled_from([b"", *TOKENS]) | st.binary(max_size=4) | st.just(content[at : at + 20]))
@@ -136,14 +138,14 @@ def test_whatever_comes_on_a_connection_is_answered_in_shape_or_closed(customer:
             while block := raw.recv(65536):
                 answered += block
         except OSError as error:
-            # What is sent behind a refusal is answered with a reset, which any of the three calls may meet.
+            # Bytes sent after a refusal are answered with a reset, which any of the three calls may report.
             if error.errno in (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN):
                 return
             raise
     if not answered:
         return
     first, _, rest = answered.partition(b"\r\n\r\n")
-    status = int(first.removeprefix(b"HTTP/1.").split()[1])  # of 1.0 or 1.1, as the client speaks
+    status = int(first.removeprefix(b"HTTP/1.").split()[1])  # 1.0 or 1.1, like the client's
     assert status < 500 or status in ODD_STATUSES, first
     assert b"x-request-id:" in first.lower() or status == 100
     if status >= 400 and b"application/json" in first:
@@ -330,17 +332,17 @@ def test_an_answer_with_faults_ends_in_order_wherever_it_is_cut_or_spoilt(
 def test_two_ways_say_the_same_whatever_fault_there_is(
     customer: Customer, faulty: FaultyUpstream, words: str, upstream: str, ways: list[str], question: str
 ) -> None:
-    """A whole answer to this cap is streamed from the upstream, so that all are of the same bytes."""
-    assume("describe" not in words)  # The answer is the request, which differs from way to way.
-    assume("+refusal" not in f"+{words}")  # A chat has a refusal in a member of its own, Messages as text.
-    assume(upstream != "faultyclaude" or "finish:" not in words)  # Messages keep Anthropic's own words for the end.
+    """The cap makes every way stream from the upstream, so that all answers come from the same bytes."""
+    assume("describe" not in words)  # the answer is the request, which differs from way to way
+    assume("+refusal" not in f"+{words}")  # a chat has a member for refusals, Messages have text
+    assume(upstream != "faultyclaude" or "finish:" not in words)  # Messages keep Anthropic's own words for the end
     faulty.words, faulty.edits, faulty.end = words, [], 1.0
     first, second = (said_in(ask_faulty(customer, upstream, way, question)) for way in ways)
     assert first == second
 
 
 def ask_faulty(customer: Customer, upstream: str, way: str, question: str, cap: int = six_ways.CAP) -> Answer:
-    """Asks with two tools. Each answer, each event and the order of events are held to their description."""
+    """Sends the question with two tools. Checks each answer, each event and the order of events by their schemas."""
     name = "max_output_tokens" if way.startswith("responses") else "max_tokens"
     said = {"input": question} if way.startswith("responses") else {"messages": [{"role": "user", "content": question}]}
     tools = [six_ways.tool_of(way, name) for name in ("f", "get_weather")]
@@ -348,9 +350,9 @@ def ask_faulty(customer: Customer, upstream: str, way: str, question: str, cap: 
 
 
 def said_in(answered: Answer) -> Any:
-    """What an answer says if it is complete.
+    """Returns the content of a complete answer in one form for all ways.
 
-    Whole Messages wrap arguments that are no JSON, and write U+FFFD for half a character that a model escaped.
+    Unstreamed Messages wrap arguments that are not JSON, and write U+FFFD for half a character that a model escaped.
     """
     if answered.broke or not answered.finish:
         return None

@@ -1,4 +1,4 @@
-"""Migrations run while workers of the version before serve, and write to a table of records that may be large."""
+"""Migrations run while workers of the previous version serve, and write to a table of records that may be large."""
 
 from contextlib import closing
 
@@ -17,7 +17,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def originals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests go back to one of these, and a squashed migration cannot be undone in part."""
+    """Uses the original migrations: tests migrate back to one, and a squashed migration cannot be undone in part."""
     use_originals(monkeypatch)
 
 
@@ -35,7 +35,7 @@ def test_a_migration_does_not_make_requests_wait_behind_it_for_a_lock() -> None:
 
 
 def lock_timeout() -> str:
-    """How long a statement of this session waits for a lock; the session serves whoever comes next."""
+    """Returns how long a statement of this session waits for a lock."""
     with connection.cursor() as cursor:
         cursor.execute("SHOW lock_timeout")
         return str(cursor.fetchone()[0])

@@ -1,4 +1,4 @@
-"""The list of `make mutants` fits the source: a break that changes nothing would be caught by nothing."""
+"""The list of `make mutants` fits the source: a mutant that changes nothing would never be noticed."""
 
 import re
 from collections import Counter

@@ -1,4 +1,6 @@
-"""The manifest for the neutral bench of the field (bench/onthebench) as its rig uses it; the simulator is the mock."""
+"""The manifest for the neutral bench of the field (bench/onthebench) works as its rig uses it; the simulator is the
+mock.
+"""
 
 import contextlib
 import json
@@ -24,7 +26,7 @@ START_SECONDS = 120
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder in which PostgreSQL's own user finds its data, unlike pytest's."""
+    """Makes a folder in which PostgreSQL's own user can read its data, unlike pytest's."""
     with tempfile.TemporaryDirectory(prefix="onthebench-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -44,7 +46,7 @@ def served(simulator: Simulator) -> Iterator[str]:
 
 
 def start(simulator: Simulator, scratch: Path, port: int) -> ServerProcess:
-    """What the rig does with a manifest: copies it, fills in its templates and starts its binary."""
+    """Does what the rig does with a manifest: copies it, fills in its templates and starts its binary."""
     folder = scratch / DEFINITION["name"]
     shutil.copytree(MANIFEST, folder)
     (folder / "src").symlink_to(ROOT)

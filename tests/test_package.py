@@ -1,4 +1,4 @@
-"""The wheel that `pip install .` makes: what is in it, and that it serves from there."""
+"""The wheel that `pip install .` makes is complete and serves from its installation."""
 
 import os
 import subprocess
@@ -42,7 +42,7 @@ def _files(*folders: str) -> Iterator[str]:
 
 @pytest.mark.campaign
 def test_an_installation_has_its_command_and_serves_from_the_working_directory(wheel: Path, tmp_path: Path) -> None:
-    """Unpacked beside an environment that has the packages it needs, as pip would leave it."""
+    """The wheel is unpacked next to an environment with the packages that it needs, as pip would leave it."""
     site, home, port = tmp_path / "site", tmp_path / "home", free_port()
     zipfile.ZipFile(wheel).extractall(site)
     home.mkdir()

@@ -1,4 +1,4 @@
-"""What no browser sends hurts no page, the admin's included."""
+"""Requests that no browser sends cause no error on any page, including the admin's."""
 
 from collections.abc import Iterator
 from urllib.parse import quote
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 NUL, NOT_UTF8, HUGE, TOO_BIG = "a%00b", "%ff%fe", "9" * 40, str(2**63)
 LONG = "x" * 300
 JUNK = (NUL, NOT_UTF8, HUGE, TOO_BIG, LONG, "0001-01-01", "9999-12-31", "http://[")
-# What each page looks at in its address, beside the account; the others are asked about their account alone.
+# These are the parameters that each page reads in addition to the account; all other pages read only the account.
 DAYS = ("since", "until", "days")
 NARROWING = ("by", "key", "alias", "model", "region")
 PARAMETERS = {
@@ -65,7 +65,7 @@ def acme() -> Iterator[Acme]:
 
 @pytest.fixture
 def staff(acme: Acme) -> Client:
-    """Acme's owner, who is the staff too: nothing is hidden."""
+    """Signs in Acme's owner as staff, so that nothing is hidden."""
     person = acme.owner.user
     person.is_staff = person.is_superuser = True
     person.save()
@@ -73,7 +73,7 @@ def staff(acme: Acme) -> Client:
 
 
 def hurt(client: Client, *addresses: str, verb: str = "GET", body: bytes = b"", content_type: str = FORM) -> list[str]:
-    """The addresses that are answered as a fault of ours. Whatever else they do is undone."""
+    """Returns the addresses that answer with a server error. All other effects of the requests are undone."""
     client.raise_request_exception = False
     found = []
     for address in addresses:
@@ -86,7 +86,7 @@ def hurt(client: Client, *addresses: str, verb: str = "GET", body: bytes = b"", 
 
 
 def test_neither_an_address_nor_a_form_full_of_garbage_hurts(acme: Acme, staff: Client) -> None:
-    """One request for each page, each way and each of two kinds of garbage; the others are a campaign."""
+    """Each page gets one request per method for each of two kinds of garbage; the campaign sends the others."""
     for page in (page for page in acme.pages() if page.name != "logout"):
         names = PARAMETERS.get(page.name, ())
         asked = [f"{page.address}?{'&'.join(f'{name}={junk}' for name in names)}" for junk in (NUL, TOO_BIG)]
@@ -143,7 +143,7 @@ def test_nothing_that_staff_look_up_hurts(acme: Acme, staff: Client) -> None:
 
 @pytest.mark.campaign
 def test_no_filter_by_a_column_hurts(acme: Acme, staff: Client) -> None:
-    """Django's admin takes any column of the table as a filter: one of each kind is tried."""
+    """Django's admin accepts any column of the table as a filter: one of each kind is tried."""
     every_admin_page.pages(acme)
     for table in admin.site._registry:
         address = f"/admin/{table._meta.app_label}/{table._meta.model_name}/"

@@ -1,4 +1,4 @@
-"""Who may do what, for every page that the resolver knows and every verb. A new page is held to it too."""
+"""Every page that the resolver knows is checked for who may use it, with every method. A new page is included."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,7 @@ from tests.factories import forget_snapshot, new_account
 
 pytestmark = pytest.mark.django_db
 
-# For whoever comes: signing in, and what the links in mails open.
+# These are open to everybody: signing in, and the links in mails.
 PUBLIC = {
     "login",
     "logout",
@@ -53,7 +53,7 @@ def acme() -> Iterator[Acme]:
 
 
 def send(client: Client, verb: str, page: Page, account: object = None) -> Any:
-    """One request, which names the account where pages look for it: in the form, else in the address."""
+    """Sends one request that names the account where pages read it: in the form, or else in the address."""
     fields = {} if account is None else {"account": str(account)}
     if verb == "POST":
         return client.post(page.address, fields)
@@ -61,13 +61,13 @@ def send(client: Client, verb: str, page: Page, account: object = None) -> Any:
 
 
 def everything() -> dict[str, list[dict[str, Any]]]:
-    """All rows of all tables, but for sessions."""
+    """Returns all rows of all tables, except sessions."""
     tables = [table for table in apps.get_models() if table is not Session]
     return {table.__name__: list(table._default_manager.order_by("pk").values()) for table in tables}
 
 
 def outcomes(client: Client, pages: list[Page], account: object = None) -> dict[tuple[str, str], int]:
-    """The status of each page and verb. 405 is left out: such a page has nothing to protect by that verb."""
+    """Returns the status of each page and method. 405 is left out: the page has nothing to protect for that method."""
     found = {(page.name, verb): send(client, verb, page, account).status_code for page in pages for verb in VERBS}
     return {which: status for which, status in found.items() if status != NOT_ALLOWED}
 
@@ -137,7 +137,7 @@ def test_no_page_takes_a_form_without_its_token(acme: Acme, email: str | None) -
     client = Client(enforce_csrf_checks=True) if email is None else client_of(email, enforce_csrf_checks=True)
     before = everything()
     for page in acme.pages():
-        leads_on = page.name == "login" and email is not None  # whoever is signed in, without a look at the form
+        leads_on = page.name == "login" and email is not None  # redirected once signed in
         assert send(client, "POST", page, acme.account.pk).status_code == (MOVED if leads_on else FORBIDDEN), page
     assert everything() == before
 

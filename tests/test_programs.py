@@ -18,7 +18,7 @@ MISSING = "redis-server is not on this machine (Debian: apt-get install redis-se
 
 
 def run_without_programs(empty: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Runs tests of Redis on SQLite, as on a machine where no folder but an empty one has programs."""
+    """Runs tests of Redis on SQLite, as if the machine had no programs outside an empty folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TEST", "PYTEST"))}
     script = (
         f"from tests.servers import programs; programs.PATH = {str(empty)!r}; "
@@ -49,7 +49,7 @@ def test_ci_installs_every_program_and_skips_nothing() -> None:
 
 
 def test_only_a_missing_program_skips_a_test() -> None:
-    """Whatever else skips one would be skipped in `.ci/run` too."""
+    """A test that is skipped for another reason would be skipped in `.ci/run` too."""
     skips = re.compile(r"\bpytest\.skip|mark\.skip|importorskip")
     modules = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
     assert [str(path) for path in modules if skips.search(path.read_text())] == []

@@ -1,4 +1,4 @@
-"""Two gateways behind nginx, restarted one after the other under load: no request is lost and no stream is cut."""
+"""Two gateways are restarted one after the other under load: nginx loses no request and no stream is cut."""
 
 from pathlib import Path
 

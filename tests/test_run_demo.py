@@ -1,4 +1,4 @@
-"""`make run` as its reader meets it: start, paste what is printed, stop, start again."""
+"""`make run` works as its reader uses it: start, paste what is printed, stop, start again."""
 
 import json
 import os
@@ -26,7 +26,7 @@ START_SECONDS = 60.0  # an empty database is migrated, on a machine that runs ot
 
 
 class Demo:
-    """One `manage.py run_demo`, started once it has said everything."""
+    """Runs `manage.py run_demo`; it has started when everything is printed."""
 
     def __init__(self, env: dict[str, str], folder: Path) -> None:
         self.port = int(env["PORT"])
@@ -74,7 +74,7 @@ class Demo:
         self._popen.send_signal(number)
 
     def end(self, number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
-        """Its exit status and what it said on stderr."""
+        """Stops it, and returns its exit status and what it wrote to stderr."""
         self.send(number)
         return self.wait()
 
@@ -91,7 +91,7 @@ class Demo:
 
 @pytest.fixture(scope="module")
 def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An environment with two ports and a database of its own: on SQLite, which `make run` uses, empty at first."""
+    """Makes an environment with two ports and an empty SQLite database, which `make run` uses too."""
     folder = tmp_path_factory.mktemp("demo")
     own = {
         "PORT": str(free_port(2)),
@@ -103,7 +103,7 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def run_demo(env: dict[str, str], folder: Path) -> Completed:
-    """Of one that ends at once."""
+    """Runs a demo that ends at once."""
     with ManageHelper(env, folder / "manage.log") as helper:
         return helper.run("run_demo")
 
@@ -115,16 +115,16 @@ def paste(line: str) -> str:
 
 
 def gone(port: int) -> bool:
-    """Whether both servers have ended."""
+    """Tells whether both servers have ended."""
     return not accepts(port) and not accepts(port + 1)
 
 
 @pytest.mark.long
 @pytest.mark.process
 def test_the_printed_lines_work_and_a_second_run_prints_the_same(env: dict[str, str], tmp_path: Path) -> None:
-    """A key that was deleted and a password that was changed meanwhile come back.
+    """A key that was deleted and a password that was changed in between are restored.
 
-    The first is told to stop, the second is killed.
+    The first demo is told to stop, the second is killed.
     """
     with Demo(env, tmp_path) as first:
         plain, streamed = first.curls
@@ -134,7 +134,7 @@ def test_the_printed_lines_work_and_a_second_run_prints_the_same(env: dict[str, 
         assert paste(streamed).rstrip().endswith("data: [DONE]")
         assert "demo" in dashboard(first)
         (sample,) = (line.split(": ", 1)[1] for line in first.lines if line.startswith("A month of sample data: "))
-        assert "search-index" in dashboard(first, sample)  # one of its keys; which requests are newest goes by the hour
+        assert "search-index" in dashboard(first, sample)  # one of its keys; the newest requests vary by the hour
         with ManageHelper(env, tmp_path / "manage.log") as helper:
             helper.run("delete_key", "demo", "--name", "demo").ok()
             change = "from accounts.models import User; u = User.objects.get(); u.set_password('other'); u.save()"
@@ -212,7 +212,7 @@ def test_no_file_is_made_where_the_environment_has_the_key(tmp_path: Path, monke
 
 
 def dashboard(demo: Demo, address: str = "") -> str:
-    """The overview, or that page, reached through the login form with what was printed."""
+    """Signs in with what was printed, and returns the overview or the page at this address."""
     origin, (email, password) = f"http://127.0.0.1:{demo.port}", demo.login
     with requests.Session() as browser:
         browser.trust_env = False

@@ -1,4 +1,4 @@
-"""Who serves by the role of gateway/db/serving_role.sql does all that serving takes, and cannot touch the books."""
+"""A gateway with the role of gateway/db/serving_role.sql can do all that serving takes, and cannot touch the books."""
 
 import re
 from collections.abc import Iterator
@@ -54,10 +54,10 @@ FORBIDDEN = (
 
 @pytest.fixture
 def served(seeded_databases: SeededDatabases, tmp_path: Path) -> Iterator[GatewayServer]:
-    """A gateway that the owner of the tables has migrated and seeded, and that serves by a login of the role."""
+    """Starts a gateway that the tables' owner has migrated and seeded, and that serves with a login of the role."""
     server = GatewayServer(seeded_databases, tmp_path, env=PROVIDER_KEYS | {"GATEWAY_FAILURE_DAYS": "1"})
     with closing(server):
-        login = f"gateway_login_{server.port}"  # roles are the whole server's, databases of other tests included
+        login = f"gateway_login_{server.port}"  # roles belong to the whole server, which other tests use
         server.env["DATABASE_URL"] = server.database_url.replace("//postgres@", f"//{login}:hunter2@")
         for _ in range(2):  # each upgrade runs it again
             server.manage_subprocess("migrate", "--no-input", MIGRATE_DATABASE_URL=server.database_url).ok()
@@ -96,7 +96,7 @@ def test_an_owner_who_may_make_no_roles_is_told_what_to_do(migrated_databases: F
         migrating = server.database_url.replace("//postgres@", f"//{owner}@")
         server.env["DATABASE_URL"] = server.database_url.replace("//postgres@", f"//{login}@")
         with closing(psycopg.connect(server.database_url, autocommit=True)) as superuser:
-            superuser.execute(of_roles("CREATE ROLE {} LOGIN IN ROLE postgres", owner))  # owns what that owns, no more
+            superuser.execute(of_roles("CREATE ROLE {} LOGIN IN ROLE postgres", owner))  # no superuser itself
             done = server.manage_subprocess("migrate", "--no-input", MIGRATE_DATABASE_URL=migrating)
             assert done.code == 1
             assert f"may not make or give the roles gateway_serving and {login}." in done.stderr
@@ -123,7 +123,7 @@ def test_the_roles_of_the_document_migrate_and_serve(
         with closing(psycopg.connect(server.database_url, autocommit=True)) as superuser:
             superuser.execute(SERVING_ROLE)
             for line in lines:
-                if line == "CREATE ROLE gateway_serving NOLOGIN;":  # of the whole server, other tests included
+                if line == "CREATE ROLE gateway_serving NOLOGIN;":  # shared by the whole server
                     continue
                 ours = line.replace("gateway_owner", owner).replace("DATABASE gateway", f"DATABASE {owner}")
                 superuser.execute(ours.replace("ROLE gateway LOGIN", f"ROLE {login} LOGIN").encode())
@@ -160,7 +160,7 @@ def test_who_leaves_is_closed_by_it_and_forgotten_by_the_owner_alone(served: Gat
 
 
 def book_credit(server: GatewayServer, customer: Customer) -> None:
-    """By a person of the staff, in the admin."""
+    """Books credit in the admin, as a member of the staff."""
     server.manage_subprocess(
         "createsuperuser", "--noinput", f"--email={STAFF}", DJANGO_SUPERUSER_PASSWORD=PASSWORD
     ).ok()

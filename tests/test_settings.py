@@ -1,4 +1,4 @@
-"""The environment (docs/settings.md): a bad value stops the start with one clear line."""
+"""The environment (docs/settings.md) is checked: a bad value stops the start with one clear line."""
 
 import os
 import re
@@ -51,7 +51,7 @@ BAD = BY_KIND | {
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs the settings module anew, in the environment given; None takes a variable away."""
+    """Runs the settings module anew in the given environment; None removes a variable."""
 
     def run(**environment: str | None) -> dict[str, Any]:
         for name, value in environment.items():
@@ -165,7 +165,7 @@ def test_a_public_https_address_turns_on_what_it_needs(read: Any, url: str, on: 
     assert found["SESSION_COOKIE_SECURE"] is found["CSRF_COOKIE_SECURE"] is found["SECURE_SSL_REDIRECT"] is on
     assert found["SESSION_COOKIE_NAME"].startswith("__Host-") is found["CSRF_COOKIE_NAME"].startswith("__Host-") is on
     assert bool(found["SECURE_HSTS_SECONDS"]) is on
-    assert not any(found.get(f"SECURE_HSTS_{more}") for more in ("INCLUDE_SUBDOMAINS", "PRELOAD"))  # the owner's to say
+    assert not any(found.get(f"SECURE_HSTS_{more}") for more in ("INCLUDE_SUBDOMAINS", "PRELOAD"))  # opt-in
     assert bool(found["SECURE_PROXY_SSL_HEADER"]) is on
     assert found["CSRF_TRUSTED_ORIGINS"] == [url]
 

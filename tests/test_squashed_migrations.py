@@ -1,4 +1,4 @@
-"""Squashed migrations make what the originals made, and installations that have some or all of the originals go on."""
+"""Squashed migrations make what the originals made, and installations with some or all of the originals continue."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def manage(database_url: str, *arguments: str) -> Completed:
 
 
 def schema(database_url: str) -> list[str]:
-    """The statements that make the tables. On SQLite the order of columns does not count: changes reorder them."""
+    """Returns the statements that make the tables, on SQLite without the order of columns, which changes alter."""
     if database_url.startswith("sqlite:"):
         with closing(sqlite3.connect(database_url.removeprefix("sqlite:///"))) as lite:
             return sorted(
@@ -90,7 +90,7 @@ def schema(database_url: str) -> list[str]:
 
 
 def _parts(sql: str) -> list[str]:
-    """A table's columns and constraints, each with the table's name; any other statement whole."""
+    """Splits a table into columns and constraints, each with the table's name; returns other statements whole."""
     if not sql.startswith("CREATE TABLE"):
         return [sql]
     head, _, body = sql.removesuffix(")").partition(" (")
@@ -98,7 +98,7 @@ def _parts(sql: str) -> list[str]:
 
 
 def rights(database_url: str) -> list[tuple[str, ...]]:
-    """Which group has which permission."""
+    """Returns each group with each of its permissions."""
     code = (
         "import json; from django.db import connection; cursor = connection.cursor(); "
         f"cursor.execute({RIGHTS!r}); print(json.dumps(cursor.fetchall()))"

@@ -1,4 +1,4 @@
-"""`make test`: what failed is run once more by itself, and is listed as flaky if it passes then."""
+"""`make test` runs a failed test once more by itself, and lists it as flaky if it passes then."""
 
 import io
 import secrets
@@ -15,7 +15,7 @@ from tests.suite import INTERRUPTED, NO_TESTS, TESTS_FAILED, Result, Run, conclu
 PLAIN = Run("sqlite", ("--database", "sqlite", "-p", "no:cacheprovider"))
 PASSES = "def test_passes():\n    pass\n"
 FAILS = "def test_fails():\n    assert False, 'as always'\n"
-# Each finds a file of its own from the second time on.
+# The test passes from the second time on, when it finds a file that it wrote.
 FLAKY = """
 from pathlib import Path
 
@@ -81,7 +81,7 @@ Write = Callable[..., list[str]]
 @pytest.fixture
 def write(monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Writes modules of tests, given by name, and returns their paths as pytest prints them."""
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # what is started here is no worker of this run
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # processes started here are not workers of this run
     folder = ROOT / "var" / f"test-suite-{secrets.token_hex(8)}"
     folder.mkdir(parents=True)
 
@@ -95,7 +95,7 @@ def write(monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
 
 def suite(modules: list[str], *, reruns: bool = True, options: tuple[str, ...] = ()) -> tuple[bool, list[str]]:
-    """Whether the suite passes, and the lines that it printed."""
+    """Tells whether the suite passes, and returns the lines that it printed."""
     out = Path(ROOT, modules[0]).with_suffix(".out")
     with out.open("w+") as printed:
         results = run_in_turn([Run(PLAIN.name, PLAIN.options, modules)], options, printed)
@@ -200,7 +200,7 @@ def test_quick_leaves_out_what_was_slow_unless_it_is_named(write: Write) -> None
             out.seek(0)
             return out.read().splitlines()[-1]
 
-    assert "2 passed" in outcome("--quick")  # nothing is known yet
+    assert "2 passed" in outcome("--quick")  # no durations are known yet
     assert "2 passed" in outcome()
     assert "1 passed" in outcome("--quick")
     assert "2 passed" in outcome("--quick", module)

@@ -1,4 +1,4 @@
-"""The units of deploy/systemd: their commands are run as systemd would, behind the nginx that ships."""
+"""The commands of the units in deploy/systemd run as systemd would run them, with the shipped nginx in front."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def values(unit: Path, name: str) -> list[str]:
 
 
 def as_systemd(text: str) -> dict[str, str]:
-    """What EnvironmentFile= reads: lines of NAME=value, comments where a line begins with one (systemd.exec(5))."""
+    """Parses a file as EnvironmentFile= does: lines of NAME=value, and comments that begin a line (systemd.exec(5))."""
     lines = (line.strip() for line in text.splitlines())
     return dict(line.split("=", 1) for line in lines if line and line[0] not in "#;")
 
@@ -108,7 +108,7 @@ def test_a_unit_is_hardened(unit: Path) -> None:
 
 
 class Unit(GatewayServer):
-    """A gateway by the commands of `inference-gateway@.service`, whose `start` ends as that of systemd does."""
+    """Runs a gateway by the commands of `inference-gateway@.service`; `start` returns when systemd's would."""
 
     FILE = FOLDER / "inference-gateway@.service"
 
@@ -118,7 +118,7 @@ class Unit(GatewayServer):
         given = shlex.split(" ".join(values(self.FILE, "Environment")).replace("%i", str(self.port)))
         env = dict(each.split("=", 1) for each in given) | {
             "PATH": os.environ["PATH"],
-            # The folders are the test's, and its ports too high to have a 1 before them.
+            # The folders belong to the test, and its ports are too high to be prefixed with 1.
             "ENV_FILE": str(settings),
             "GATEWAY_SPOOL_DIR": str(self.spool),
             "METRICS_BIND": f"127.0.0.1:{self._metrics_port}",

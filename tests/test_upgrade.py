@@ -1,4 +1,6 @@
-"""An upgrade without downtime: gateways of an earlier commit and of this tree serve side by side from one database."""
+"""An upgrade needs no downtime: gateways of an earlier commit and of this tree serve from one database at the same
+time.
+"""
 
 import contextlib
 import os
@@ -28,7 +30,7 @@ SLUGS = ("echo", "echo", "chunks", "brief")
 
 
 class EmptyDatabases(MigratedDatabases):
-    """Nobody has migrated these."""
+    """Makes databases that have not been migrated."""
 
     def create(self) -> tuple[str, str]:
         name = f"upgraded_{uuid.uuid4().hex}"
@@ -36,7 +38,7 @@ class EmptyDatabases(MigratedDatabases):
 
 
 class Release(GatewayServer):
-    """A gateway of the tree in a folder, which may change between `stop` and `start`."""
+    """Runs a gateway from the tree in a folder, which may change between `stop` and `start`."""
 
     tree = ROOT
 
@@ -51,7 +53,7 @@ class Release(GatewayServer):
 
 @pytest.fixture
 def gateways(tmp_path: Path) -> Iterator[list[Release]]:
-    """Two on the one, empty database."""
+    """Makes two gateways on one empty database."""
     with contextlib.ExitStack() as stack:
         started: list[Release] = []
         env = PROVIDER_KEYS | {"GATEWAY_DRAIN_TIMEOUT": "10"}
@@ -101,7 +103,7 @@ def test_two_gateways_go_from_an_earlier_commit_to_this_one(
     for gateway in gateways:
         gateway.stop()
     one.manage("verify_ledger").ok()
-    # An earlier commit closes connections that nginx may be sending on when it is stopped.
+    # A gateway of the earlier commit closes connections on which nginx may be sending when it is stopped.
     assert sum(refused for name, (_, refused) in figures.items() if not name.startswith("stop")) == 0
     assert all(each.whole for each in crowd.received)
 

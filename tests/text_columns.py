@@ -1,11 +1,11 @@
-"""Where in the database a text is, for tests of what should be gone."""
+"""Finds a text in the database, for tests of what should have been deleted."""
 
 from django.apps import apps
 from django.db import models
 
 
 def places_of(text: str) -> set[str]:
-    """Every column of text that has it, in whatever case, by table."""
+    """Returns every text column that contains it, ignoring case, as table and column."""
     found = set()
     for model in apps.get_models():
         for field in model._meta.concrete_fields:

@@ -1,7 +1,7 @@
 """Remembers in pytest's cache which tests take long, so that `make quick` leaves them out.
 
 Every run on PostgreSQL writes what it measured of its own tests; `--quick` only reads it. If it wrote too, each run
-would leave out a few more tests, since the first of a process pays for what all of them use.
+would leave out a few more tests, because the first test of a process pays for what all of them use.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Who asks (docs/api.md#authentication), at an inference and at a control-plane endpoint."""
+"""An inference and a control-plane endpoint authenticate their callers (docs/api.md#authentication)."""
 
 import pytest
 import requests
@@ -19,7 +19,7 @@ either_plane = pytest.mark.parametrize(("method", "path"), ENDPOINTS, ids=["infe
 
 
 def call(gateway: GatewayServer, method: str, path: str, authorization: str | None) -> requests.Response:
-    """A sound request, but for its Authorization header."""
+    """Sends a sound request, except for its Authorization header."""
     headers = {} if authorization is None else {"Authorization": authorization}
     with GatewaySession(gateway.origin) as http:
         body = question("echo") if method == "POST" else None
@@ -143,7 +143,7 @@ def test_a_retry_is_futile_and_the_token_is_not_repeated(
 
 
 def test_the_key_is_judged_before_a_byte_of_the_body_is_read(gateway: GatewayServer) -> None:
-    """The body that is announced never comes."""
+    """The announced body never arrives."""
     reply = exchange(gateway, f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
     assert refusal(reply).code == "authentication_error"
 
@@ -166,7 +166,7 @@ def test_the_key_is_judged_before_the_balance(gateway: GatewayServer, open_accou
 
 
 def expire(customer: Customer, *, purged: bool) -> None:
-    """Lets the account's keys be past their date, as time would; `maintain` is what purges."""
+    """Makes the account's keys expire, and with `purged` removes them as `maintain` does."""
     verifier = ", verifier = NULL" if purged else ""
     statement = f"UPDATE accounts_apikey SET expires_at = %s{verifier} WHERE account_id = %s"
     customer.gateway.query(statement, [LONG_AGO, hex_of(customer.id)])

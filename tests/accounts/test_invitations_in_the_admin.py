@@ -27,7 +27,7 @@ def account() -> Account:
 
 @pytest.fixture
 def support() -> Client:
-    """A member of the ready-made group."""
+    """Signs in a member of the group that ships."""
     User.objects.create_user(SUPPORT, is_staff=True).groups.add(Group.objects.get(name="Support"))
     return client_of(SUPPORT)
 

@@ -1,4 +1,4 @@
-"""When a key was last used: noted by requests, written by the beat, which must end however busy the worker is."""
+"""Requests note when a key was last used, and the beat writes it, which must end however busy the worker is."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def key() -> ApiKey:
-    keys.write_uses()  # what other tests have left in this process
+    keys.write_uses()  # writes what other tests have left in this process
     return keys.issue(new_account("Acme"), name="laptop")[0]
 
 
@@ -35,7 +35,7 @@ def test_uses_noted_while_it_writes_wait_for_the_next_beat(key: ApiKey) -> None:
         nonlocal writes
         if sql.startswith("UPDATE"):
             writes += 1
-            if writes < 50:  # as other requests do, whenever the database is waited for
+            if writes < 50:  # as other requests do whenever the database is awaited
                 keys.note_use(key.pk, now)
         return execute(sql, *rest)
 

@@ -1,4 +1,4 @@
-"""The life of an API key (docs/api.md#authentication): what is kept of a token, and for how long."""
+"""An API key has a life (docs/api.md#authentication): parts of its token are kept for some time."""
 
 import base64
 import hashlib
@@ -47,7 +47,7 @@ def test_a_token_lets_its_account_in(acme: Account) -> None:
 
 
 def test_nothing_of_a_token_is_stored_but_its_last_four_characters(acme: Account) -> None:
-    """Looks into every column of the table, as whoever steals the database would."""
+    """It searches every column of the table, as a thief of the database would."""
     _, token = new_key(acme)
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM accounts_apikey")

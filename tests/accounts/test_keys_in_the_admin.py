@@ -1,4 +1,4 @@
-"""Keys in the admin: seen, given budgets, and taken out of service after a page that names them."""
+"""Staff see keys in the admin, set their budgets, and disable them after a page that names them."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ CONFIRMED = {"confirmed": "Delete them"}
 
 @pytest.fixture
 def staff() -> Client:
-    """Staff who may look at keys and change them, and nothing else."""
+    """Signs in staff who may only view and change keys."""
     person = User.objects.create_user(STAFF, is_staff=True)
     person.user_permissions.set(Permission.objects.filter(codename__in=("view_apikey", "change_apikey")))
     return client_of(STAFF)

@@ -1,4 +1,4 @@
-"""The admin's lists in a browser: the longest names leave the other columns in view."""
+"""With the longest names, the admin's lists still show the other columns in a browser."""
 
 import secrets
 

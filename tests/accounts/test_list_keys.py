@@ -1,4 +1,4 @@
-"""`list_keys`: an account's keys, with no more of their tokens than the pages show."""
+"""`list_keys` prints an account's keys, with no more of their tokens than the pages show."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Names of accounts and keys: look-alikes are one name, and what people write in any script is taken."""
+"""Names of accounts and keys that look alike are one name, and names in any script are accepted."""
 
 import unicodedata
 

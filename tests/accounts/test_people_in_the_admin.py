@@ -1,4 +1,4 @@
-"""Staff with the right to change people may neither rise above themselves nor take the place of other staff."""
+"""Staff with the right to change people can neither raise their own rights nor take over other staff's accounts."""
 
 import pytest
 from django.contrib.auth.models import Group, Permission
@@ -19,7 +19,7 @@ RISING = {"is_staff": "on", "is_superuser": "on", "is_active": "on"}
 
 @pytest.fixture
 def support() -> Client:
-    """Staff who look after people, and are no superuser."""
+    """Signs in staff who manage people and are not superusers."""
     person = User.objects.create_user(SUPPORT, is_staff=True)
     rights = Permission.objects.filter(content_type__app_label="accounts", content_type__model="user")
     person.user_permissions.set(rights)
@@ -112,7 +112,7 @@ def test_superusers_do_all_of_it() -> None:
 
 
 def crowded(count: int) -> tuple[Account, dict[str, str]]:
-    """An account of so many members, and what its page in the admin sends."""
+    """Opens an account with this many members, and returns it with the form of its page in the admin."""
     account = open_account(f"crowd of {count}")
     people = User.objects.bulk_create(User(email=f"{number}@crowd{count}.example") for number in range(count))
     Membership.objects.bulk_create(Membership(user=person, account=account) for person in people)

@@ -1,4 +1,4 @@
-"""The last 60 seconds as they are counted: in Redis and in a worker's memory alike."""
+"""The last 60 seconds are counted alike in Redis and in a worker's memory."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
@@ -25,11 +25,11 @@ class Windows(Protocol):
     def spend(self, key: str, tokens: int) -> None: ...
 
 
-Remember = Callable[[Past, Past], Windows]  # windows that have counted requests and tokens in the past
+Remember = Callable[[Past, Past], Windows]  # builds windows that have counted requests and tokens in the past
 
 
 class Clock:
-    """Of the worker's memory; it stands still."""
+    """Replaces the clock of the worker's memory, and stands still."""
 
     now = 1_000_000.5
 
@@ -68,16 +68,16 @@ class Own:
 
 
 class Shared:
-    """What Redis would have counted, had the requests come then."""
+    """Fills Redis as if the requests had arrived in the past."""
 
     def __init__(self, server: PrivateRedis) -> None:
         self.client = redis.Redis.from_url(server.url)
         self._windows = SharedWindows()
 
     def __call__(self, requests: Past, tokens: Past) -> Windows:
-        self.admit("another", requests=1, tokens=0)  # behind what the last example has spent without waiting
+        self.admit("another", requests=1, tokens=0)  # waits for what the last example has sent without waiting
         self.client.flushdb()
-        assert eventually(lambda: self.client.time()[1] < 500_000)  # it must not come into its next second meanwhile
+        assert eventually(lambda: self.client.time()[1] < 500_000)  # it must not reach its next second meanwhile
         now, _ = self.client.time()
         for kind, past in (("requests", requests), ("tokens", tokens)):
             if past:
@@ -130,7 +130,7 @@ def test_a_request_counts_until_sixty_seconds_after_the_end_of_its_second(rememb
 @example(pauses=[0.0] * 5 + [59.4] + [0.0] * 5)
 @given(pauses=st.lists(st.floats(0, 62), max_size=40))
 def test_no_sixty_seconds_hold_more_than_the_budget(clock: Clock, pauses: list[float]) -> None:
-    """Each pause is one before a request; the first second is nearly over when it begins."""
+    """Each pause precedes a request; the first second is nearly over when it begins."""
     clock.now, windows, admitted = 1_000_000.999, OwnWindows(), []
     for pause in pauses:
         clock.now += pause
@@ -178,7 +178,7 @@ def test_a_request_beyond_its_address_limit_takes_nothing_of_the_budgets(shared:
     with pytest.raises(TooManyRequests):
         beyond.check()
     counted = [shared.client.get(name) for name in shared.client.scan_iter("address:*:192.0.2.9")]
-    assert counted == [b"3"]  # once for each request, however often its check is made
+    assert counted == [b"3"]  # once for each request, however often it is checked
     assert shared.admit(KEY, requests=9, tokens=9).requests.remaining == 6  # of the two that were admitted and this one
 
 
@@ -192,7 +192,7 @@ def test_redis_forgets_a_key_that_rests(shared: Shared) -> None:
 def test_redis_keeps_no_counter_that_counts_no_more(shared: Shared) -> None:
     shared({70: 1, 65: 2, 61: 3, 3: 4}, {62: 5}).admit(KEY, requests=1, tokens=1)
     counters = {key: shared.client.hgetall(key) for key in shared.client.scan_iter("rate:*")}
-    assert [len(fields) for fields in counters.values()] == [4]  # sum, first, last, and the one of 3 seconds ago
+    assert [len(fields) for fields in counters.values()] == [4]  # sum, first, last, and the field of 3 seconds ago
     assert counters[f"rate:{{{KEY}}}:requests".encode()][b"sum"] == b"4"
 
 
@@ -202,7 +202,7 @@ def test_a_worker_forgets_a_key_that_rests(clock: Clock) -> None:
     windows.spend("resting", 1)
     clock.now += 61
     windows.admit("busy", RateLimits(1, 1))
-    clock.now -= 61  # as if it had not come to pass
+    clock.now -= 61  # as if it had not happened
     assert windows.admit("resting", RateLimits(1, 1)).requests == (0, 61, 0)
 
 

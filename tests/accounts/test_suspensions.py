@@ -1,4 +1,4 @@
-"""A suspended account: its keys and members read, and no more, from the next request on until it is lifted."""
+"""A suspended account's keys and members can only read, from the next request on until the suspension is lifted."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The alias endpoints as a key sees them from inside the process."""
+"""Calls the alias endpoints with a key from inside the process."""
 
 import json
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from tests.factories import new_account, new_key
 
 Json = dict[str, Any]
 ALIASES = "/v1/aliases"
-ECHO = "sim/test/echo/FRPAR"  # a target that is always there
-CHUNKS = "sim/test/chunks/DEFRA"  # and another one
+ECHO = "sim/test/echo/FRPAR"  # a target that always exists
+CHUNKS = "sim/test/chunks/DEFRA"  # another target that always exists
 FIELDS = {"id", "name", "full_name", "provider", "canonical_id", "locode", "target", "created_at", "updated_at"}
 
 INVALID_NAME = (400, "invalid_request_error", "invalid_alias_name", "name")
@@ -26,7 +26,7 @@ NOT_FOUND = (404, "not_found", "alias_not_found", None)
 
 @dataclass(frozen=True)
 class Reply:
-    """A status, a body and its headers."""
+    """Holds a status, a body and its headers."""
 
     status: int
     body: Any
@@ -34,7 +34,7 @@ class Reply:
 
     @property
     def refusal(self) -> tuple[int, str, str | None, str | None]:
-        """What a program branches on, having made sure of what is the same in all errors."""
+        """Returns what a program branches on, after checking what all errors have in common."""
         assert list(self.body) == ["error"]
         error = self.body["error"]
         assert set(error) == {"type", "message", "code", "param"}
@@ -53,7 +53,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Caller:
-    """A key and its account."""
+    """Holds a key and its account."""
 
     account: Account
     key: ApiKey
@@ -65,7 +65,7 @@ class Caller:
         return cls(account, *new_key(account, name))
 
     def send(self, method: str, path: str, body: object = None, *, content_type: str = "application/json") -> Reply:
-        """Sends a body as it is where it is bytes, as JSON where it is anything else."""
+        """Sends a body: bytes unchanged, anything else as JSON."""
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self.token}"}
         response = Client().generic(method, path, data, content_type=content_type, headers=headers)
@@ -84,14 +84,14 @@ class Caller:
         return self.send("DELETE", f"{ALIASES}/{alias}")
 
     def create(self, name: str = "fast", target: str = ECHO) -> Json:
-        """A new alias, which must be accepted."""
+        """Creates an alias, which must be accepted, and returns it."""
         reply = self.post(name=name, target=target)
         assert reply.status == 201, reply.body
         created: Json = reply.body
         return created
 
     def read(self, path: str = ALIASES) -> Json:
-        """A body that must be there."""
+        """Returns a body that must exist."""
         reply = self.get(path)
         assert reply.status == 200, reply.body
         read: Json = reply.body
@@ -101,6 +101,6 @@ class Caller:
         return [alias["name"] for alias in self.read()["aliases"]]
 
     def events(self, name: str) -> list[Json]:
-        """An alias's history, newest first, without what differs from run to run."""
+        """Returns an alias's history, newest first, without what differs from run to run."""
         events = self.read(f"{ALIASES}/{name}/history")["events"]
         return [{key: value for key, value in event.items() if key not in ("id", "created_at")} for event in events]

@@ -1,4 +1,4 @@
-"""A seeded catalogue in this process, and callers of the alias endpoints."""
+"""Seeds a catalogue in this process, and provides callers of the alias endpoints."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -24,20 +24,20 @@ MORE = [
     model("pounds", pricing=POUNDS),
     model("resting-half", state="unavailable", regions=[region("FRPAR"), region("DEFRA", state="disabled")]),
 ]
-UNUSED = BEHAVIOURS.keys() - {"echo", "chunks"}  # seeded for every test: the fewer the faster
+UNUSED = BEHAVIOURS.keys() - {"echo", "chunks"}  # seeded for every test: fewer are faster
 
 
-_kept: list[tuple[str, Any]] = []  # statements that write the catalogue's rows, in a tenth of what seeding takes
-_read: list[Snapshot] = []  # the one snapshot of these rows, for as long as its grid is in force: nothing changes one
+_kept: list[tuple[str, Any]] = []  # statements that write the catalogue's rows, in a tenth of the time of seeding
+_read: list[Snapshot] = []  # the only snapshot of these rows, while its grid applies: nothing changes one
 
 
 @pytest.fixture
 def served(db: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The catalogue of tests/catalogue.py, and what only targets are interested in."""
+    """Seeds the catalogue of tests/catalogue.py, with what matters only to targets."""
     if not _kept:
         seed(tmp_path_factory.mktemp("served"))
         keep()
-    with transaction.atomic(), connection.cursor() as cursor:  # references are checked at the end
+    with transaction.atomic(), connection.cursor() as cursor:  # foreign keys are checked at the end
         for statement, parameters in _kept:
             cursor.execute(statement, parameters)
     forget_snapshot()
@@ -58,7 +58,7 @@ def seed(folder: Path) -> None:
 
 
 def keep() -> None:
-    """Keeps what writes the catalogue as it is now, with the same keys, in place of any other."""
+    """Keeps the statements that write the current catalogue with the same keys, and drops any earlier ones."""
 
     def note(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
         _kept.append((sql, params))
@@ -75,11 +75,11 @@ def keep() -> None:
 
 @pytest.fixture
 def caller(served: None) -> Caller:
-    """A fresh account's key."""
+    """Returns a fresh account's key."""
     return Caller.of()
 
 
 @pytest.fixture
 def stranger(served: None) -> Caller:
-    """Another account's key."""
+    """Returns another account's key."""
     return Caller.of()

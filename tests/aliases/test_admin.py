@@ -1,4 +1,4 @@
-"""Staff look at aliases and their events, and touch neither."""
+"""Staff can view aliases and their events, and change neither."""
 
 import pytest
 from django.db import connection
@@ -25,7 +25,7 @@ def staff(client: Client) -> Client:
 
 @pytest.fixture
 def alias() -> Alias:
-    """One with two events, beside another account's."""
+    """Makes an alias with two events, and one of another account."""
     changes.create(open_for(name="Beta").pk, "other", CHUNKS)
     account = open_for(MEMBER)
     changes.create(account.pk, "fast", ECHO)

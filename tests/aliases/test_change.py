@@ -1,4 +1,4 @@
-"""`PATCH /v1/aliases/{name}`: rename, repoint, or both at once (docs/api.md#changing-aliases)."""
+"""`PATCH /v1/aliases/{name}` renames, repoints, or both at once (docs/api.md#changing-aliases)."""
 
 from typing import Any
 

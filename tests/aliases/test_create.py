@@ -1,4 +1,4 @@
-"""`POST /v1/aliases`: the three target forms, every rule, and their order (docs/api.md#aliases)."""
+"""`POST /v1/aliases` accepts three forms of targets and checks its rules in order (docs/api.md#aliases)."""
 
 import io
 import re
@@ -43,7 +43,7 @@ GLOBAL_FORMS: list[dict[str, Any]] = [
 
 
 def filled(form: Any, slug: str) -> Any:
-    """The form, about this model."""
+    """Returns the form with this model's slug."""
     if isinstance(form, dict):
         return {name: filled(value, slug) for name, value in form.items()}
     return form.replace("{slug}", slug)
@@ -311,7 +311,7 @@ def test_the_path_has_four_forms(caller: Caller, path: str) -> None:
 
 
 class SlowBody(io.BytesIO):
-    """Notes whether this thread holds a database connection whenever it is waited for."""
+    """Notes, at each read, whether this thread holds a database connection."""
 
     def __init__(self, body: bytes) -> None:
         super().__init__(body)

@@ -1,4 +1,4 @@
-"""`DELETE /v1/aliases/{name}`: for good, and the name is free at once."""
+"""`DELETE /v1/aliases/{name}` is final, and frees the name at once."""
 
 from aliases.models import Alias, AliasEvent
 from tests.aliases.caller import ALIASES, CHUNKS, ECHO, NOT_FOUND, Caller

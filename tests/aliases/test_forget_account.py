@@ -1,4 +1,4 @@
-"""`forget_account`: of a closed account whose records are old enough ids are left, and books that add up."""
+"""`forget_account` leaves only ids and consistent books of a closed account whose records are old enough."""
 
 import io
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ NAME, KEY, ALIAS = "Ada Lovelace Computing", "ada-laptop", "adas-fast"
 
 @pytest.fixture
 def closed() -> Account:
-    """An account that left whatever an account may leave, and was closed today."""
+    """Makes an account with everything that an account may leave, closed today."""
     account = open_for(name=NAME)
     owner, staff = joined(account, OWNER, "owner").user, User.objects.create_superuser("boss@staff.example")
     key, _token = keys.issue(account, name=KEY, created_by=owner)

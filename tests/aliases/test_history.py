@@ -1,4 +1,4 @@
-"""`GET /v1/aliases/{name}/history`: newest first, with old and new values."""
+"""`GET /v1/aliases/{name}/history` lists changes newest first, with old and new values."""
 
 import uuid
 from datetime import datetime
@@ -12,7 +12,7 @@ NO_COUNTS = ["0", "-1", "1000", "1.0", "1e1", "", " 5", "+5", "five", "1_0", "٣
 
 
 def moved(caller: Caller, times: int) -> None:
-    """An alias named `fast` that was repointed so many times."""
+    """Makes an alias named `fast` that was repointed this many times."""
     caller.create("fast", ECHO)
     for number in range(times):
         caller.patch("fast", target=ECHO if number % 2 else CHUNKS)

@@ -1,4 +1,4 @@
-"""Any sequence of calls: the API, and a plain model of it that says what each must answer and leave behind."""
+"""Any sequence of calls has the same results from the API and from a plain model of it."""
 
 import uuid
 from collections.abc import Callable
@@ -43,7 +43,7 @@ BOUNDS = hypothesis.settings(
 
 @dataclass
 class Entry:
-    """An alias of the model, with its events, newest first."""
+    """Models an alias with its events, newest first."""
 
     id: str
     target: str
@@ -58,7 +58,7 @@ def is_name(name: str) -> bool:
 
 
 class AliasMachine(RuleBasedStateMachine):
-    """One account, beside another that must notice nothing."""
+    """Calls the API for one account, with another account that must not change."""
 
     new_caller: Callable[[], Caller] = Caller.of
 
@@ -68,7 +68,7 @@ class AliasMachine(RuleBasedStateMachine):
         self.untouched = self.stranger.create("a")
         self.model: dict[str, Entry] = {}
         self.gone: set[str] = set()
-        for name in ("a", "b"):  # or else most changes would find nothing
+        for name in ("a", "b"):  # or most changes would find nothing
             self.create(name, ECHO)
 
     @rule(name=NAMES, goal=TARGETS)
@@ -158,7 +158,7 @@ class AliasMachine(RuleBasedStateMachine):
 
     @staticmethod
     def refused(reply: Reply, expected: Refusal | None) -> bool:
-        """Whether it should be, having made sure that it was if so."""
+        """Tells whether a refusal is expected, after checking the reply's refusal if so."""
         if expected is not None:
             assert reply.refusal == expected
         return expected is not None

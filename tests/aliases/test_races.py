@@ -1,4 +1,4 @@
-"""Two at once, on real connections: each test holds one in its transaction while the other has to wait for it."""
+"""Two changes run at once on real connections: each test holds one in its transaction while the other waits for it."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -35,14 +35,14 @@ def in_thread(pool: ThreadPoolExecutor, act: Callable[[], object]) -> "Future[ob
         try:
             return act()
         finally:
-            connection.close()  # this thread's
+            connection.close()  # this thread's own
 
     return pool.submit(run)
 
 
 @contextmanager
 def ahead_of(second: Callable[[], object]) -> Iterator["Future[object]"]:
-    """What the block does is not committed before `second`, on another connection, waits for its lock."""
+    """Commits the block's changes only when `second`, on another connection, waits for their lock."""
     with ThreadPoolExecutor(1) as pool:
         with transaction.atomic():
             future: Future[object] = Future()
@@ -61,7 +61,7 @@ def names() -> list[str]:
 
 
 def event_types() -> list[str]:
-    """The events' types, oldest first."""
+    """Returns the events' types, oldest first."""
     return list(AliasEvent.objects.order_by("created_at", "id").values_list("event_type", flat=True))
 
 

@@ -1,4 +1,4 @@
-"""`GET /v1/aliases` and `GET /v1/aliases/{name}`, and what is the same on all seven endpoints."""
+"""`GET /v1/aliases` and `GET /v1/aliases/{name}` work, and all seven endpoints share some rules."""
 
 import pytest
 from django.db import connection
@@ -20,7 +20,7 @@ ENDPOINTS = [
     ("GET", "/fast/history"),
 ]
 NAMED = ENDPOINTS[2:]
-# What can be no name, and what PostgreSQL could not even be asked for.
+# These cannot be names; PostgreSQL could not even be queried for some.
 NO_NAMES = [
     "absent",
     "-fast",
@@ -166,5 +166,5 @@ def test_the_list_costs_three_queries_however_long(caller: Caller) -> None:
         caller.create(f"n{number}")
     with CaptureQueriesContext(connection) as queries:
         caller.read()
-    # The key, the account's own limit, the aliases.
+    # Queries: the key, the account's own limit, the aliases.
     assert len([query for query in queries if "SELECT" in query["sql"]]) == 3

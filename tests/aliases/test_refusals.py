@@ -1,4 +1,4 @@
-"""Requests by an alias that are refused before it is looked up count on the alias that they asked for."""
+"""Requests that are refused before their alias is looked up count on the alias that they named."""
 
 import uuid
 from typing import Any
@@ -48,7 +48,7 @@ def alias(owner: Account) -> Alias:
 
 
 def noted(log: FailureLog, account: Account, model: str, error: ApiError | None = None, **facts: Any) -> None:
-    """Puts the failure of a request into the log."""
+    """Puts a failed request into the log."""
     event = RequestEvent("POST", "chat/completions", account_id=account.pk, model=model, **facts)
     event.answered((error or InvalidRequest("x")).status, error or InvalidRequest("x"))
     event.complete()
@@ -87,7 +87,7 @@ def test_what_asked_for_an_alias_before_it_was_there_is_not_its_failure(owner: A
 
 
 def test_an_alias_that_was_looked_up_keeps_its_id(owner: Account, alias: Alias) -> None:
-    """Another one has its name by now."""
+    """Another alias has its name by now."""
     log = FailureLog()
     noted(log, owner, "alias/fast", alias_id=alias.pk, route="sim/test/echo/FRPAR")
     changes.change(owner.pk, "fast", name="slow")

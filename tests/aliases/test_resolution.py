@@ -1,4 +1,4 @@
-"""Aliases in requests, through the real server: in answers, streams and records, and moved under every worker."""
+"""Requests use aliases on a real server: in answers, streams and records, and while aliases move under every worker."""
 
 import http.client
 import json
@@ -19,7 +19,7 @@ from tests.servers.gateway import GatewayServer
 
 ALIASES = "/v1/aliases"
 NOT_FOUND = (404, "not_found", "alias_not_found", "model")
-MOST_CONNECTIONS = 300  # until each worker has accepted one; the kernel deals them out almost evenly
+MOST_CONNECTIONS = 300  # until each worker has accepted one; the kernel distributes them almost evenly
 
 
 def create(customer: Customer, target: str = "sim/test/echo/FRPAR", name: str = "fast") -> dict[str, Any]:
@@ -153,7 +153,7 @@ def test_a_repoint_acts_on_a_request_that_has_not_come_whole(account: Customer) 
 
 
 def posted(customer: Customer, body: bytes) -> bytes:
-    """A chat completion's head and body."""
+    """Returns a chat completion's head and body."""
     head = f"Host: localhost\r\nAuthorization: Bearer {customer.key}\r\nContent-Length: {len(body)}\r\n\r\n"
     return b"POST /v1/chat/completions HTTP/1.1\r\n" + head.encode() + body
 
@@ -190,7 +190,7 @@ def test_a_request_in_flight_keeps_what_it_was_admitted_with(account: Customer) 
     body = {"model": "alias/fast", "messages": hello, "stream": True, "max_tokens": 20}
     with account.http.post("/v1/chat/completions", json=body, stream=True) as open_stream:
         frames = open_stream.iter_lines()
-        assert next(frames)  # it is under way
+        assert next(frames)  # it has begun
         changed = account.http.patch(f"{ALIASES}/fast", json={"name": "quick", "target": "sim/test/echo/DEFRA"})
         assert changed.status_code == 200
         rest = [json.loads(line.removeprefix(b"data: ")) for line in frames if line.startswith(b"data: {")]
@@ -237,7 +237,7 @@ def test_a_repoint_acts_on_the_very_next_request_of_every_worker(
 
 
 def one_connection_to_each_worker(customer: Customer, stack: ExitStack) -> dict[int, http.client.HTTPConnection]:
-    """Open connections by the process id of the worker that serves them."""
+    """Opens connections, by the process id of the worker that serves each."""
     gateway = customer.gateway
     found: dict[int, http.client.HTTPConnection] = {}
     for _ in range(MOST_CONNECTIONS):
@@ -251,7 +251,7 @@ def one_connection_to_each_worker(customer: Customer, stack: ExitStack) -> dict[
 
 
 def worker_of(connection: http.client.HTTPConnection, gateway: GatewayServer) -> int:
-    """The worker that holds the other end of a connection, as Linux lists sockets."""
+    """Returns the worker that holds the other end of a connection, as Linux lists sockets."""
     ours, theirs = connection.sock.getsockname()[1], gateway.port
     ends = re.compile(rf"\s*\d+: \w+:{theirs:04X} \w+:{ours:04X} ")
     (line,) = (line for line in Path("/proc/net/tcp").read_text().splitlines() if ends.match(line))
@@ -262,7 +262,7 @@ def worker_of(connection: http.client.HTTPConnection, gateway: GatewayServer) ->
 
 
 def open_files(pid: int) -> set[str]:
-    """What stays open while it is looked at."""
+    """Returns the process's open files, except those that are closed meanwhile."""
     found = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -271,7 +271,7 @@ def open_files(pid: int) -> set[str]:
 
 
 def asked(connection: http.client.HTTPConnection, customer: Customer) -> dict[str, Any]:
-    """One question on this connection."""
+    """Sends one question on this connection."""
     question = {"model": "alias/fast", "messages": [{"role": "user", "content": "hello there"}]}
     headers = {"Authorization": f"Bearer {customer.key}", "Content-Type": "application/json"}
     connection.request("POST", "/v1/chat/completions", json.dumps(question), headers)

@@ -1,4 +1,4 @@
-"""`GET /v1/aliases/{name}/stats`: by the alias's identity, equal to the records to the last digit."""
+"""`GET /v1/aliases/{name}/stats` counts by the alias's identity and equals the records to the last digit."""
 
 import uuid
 from datetime import UTC, datetime, time, timedelta
@@ -34,23 +34,23 @@ FIGURES = tuple(NOTHING)
 
 
 def used(caller: Caller, alias: Json, times: int = 1, **columns: Any) -> None:
-    """So many requests through the alias, each settled as ever: 1,000 tokens in, 200 out, 0.00072, 0.011088 g."""
+    """Settles this many requests through the alias: 1,000 tokens in, 200 out, 0.00072, 0.011088 g each."""
     for _ in range(times):
         serve(caller.account, **{"model": "test/echo", "alias_id": alias["id"], **columns})
 
 
 def used_on(caller: Caller, alias: Json, moment: datetime, **columns: Any) -> None:
-    """One request at a moment of the past."""
+    """Stores one request at a moment of the past."""
     store(caller.key, [moment], alias_id=alias["id"], **columns)
 
 
 def roll_up() -> None:
-    """Everything that is committed becomes rows."""
+    """Rolls up everything that is committed."""
     rollups.advance(10_000, trail=timedelta(0), rest=timedelta(0))
 
 
 def added_up(body: Json) -> Json:
-    """The sum of the rows."""
+    """Returns the sum of the rows."""
     rows = body["breakdown"]
     sums = {name: sum(Decimal(str(row[name])) for row in rows) for name in FIGURES}
     return {name: float(total) if name in ("cost", "carbon_gco2e") else int(total) for name, total in sums.items()}
@@ -224,7 +224,7 @@ def test_days_out_of_bounds_are_refused_and_not_clamped(caller: Caller, days: st
 
 @pytest.mark.usefixtures("no_dead_rows")
 def test_a_year_of_use_is_read_from_its_rows(caller: Caller) -> None:
-    """Each day many records: after the roll-up the statement reads a row a day and no record."""
+    """Each day has many records: after the roll-up the statement reads a row a day and no record."""
     alias = caller.create("fast")
     noon = datetime.combine(timezone.now().date(), time(12), UTC)
     for day in range(1, 366):
@@ -234,7 +234,7 @@ def test_a_year_of_use_is_read_from_its_rows(caller: Caller) -> None:
         totals = caller.read(f"{STATS}?days=365")["totals"]
     assert totals["requests"] == 364 * 3
     assert DailyUsage.objects.filter(alias_id=alias["id"]).count() == 365
-    # The key, the alias, the watermark, and the one statement over rows and tail.
+    # Queries: the key, the alias, the watermark, and the one statement over rows and tail.
     assert len([query for query in queries if query["sql"].lstrip("( ").startswith("SELECT")]) == 4
     if connection.vendor == "postgresql":
         (statement,) = (query["sql"] for query in queries if "billing_dailyusage" in query["sql"])
@@ -242,7 +242,7 @@ def test_a_year_of_use_is_read_from_its_rows(caller: Caller) -> None:
 
 
 def rows_read(statement: str) -> int:
-    """How many rows PostgreSQL's scans return or discard for this statement."""
+    """Returns how many rows PostgreSQL's scans return or discard for this statement."""
     update_statistics()
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")

@@ -1,4 +1,4 @@
-"""The API as a key sees it from inside the process, and records by the thousand."""
+"""Calls the API with a key from inside the process, and stores records by the thousand."""
 
 import copy
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ START = datetime(2026, 10, 1, 12, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Holder:
-    """Whoever holds a key, and asks the API with it."""
+    """Holds a key, and calls the API with it."""
 
     account: Account
     key: ApiKey
@@ -52,7 +52,7 @@ class Holder:
         return response.status_code, error["type"], error["code"], error["param"]
 
     def pages(self, **query: str | int) -> list[list[Json]]:
-        """Every page of the listing, until there is no cursor."""
+        """Returns every page of the listing, until there is no cursor."""
         page = self.read("/v1/generations", **query)
         pages = [page["data"]]
         while "next_cursor" in page:
@@ -62,7 +62,7 @@ class Holder:
 
 
 def store(key: ApiKey, moments: Iterable[datetime], **columns: Any) -> list[Generation]:
-    """Records of these moments, past the ledger: for tests of reading alone."""
+    """Stores records of these moments without the ledger, for tests that only read."""
     like = served(key.account, key=key, balance_after=Decimal(1), **columns)
     records = []
     for moment in moments:
@@ -78,7 +78,7 @@ def store(key: ApiKey, moments: Iterable[datetime], **columns: Any) -> list[Gene
 
 
 def _copy(stored: Generation, records: Sequence[Generation]) -> None:
-    """Rows that differ in id and time from one that is there: the database copies them many times as fast."""
+    """Copies a stored row for each record, with its id and time: the database does this many times faster."""
     id_field: Any = Generation._meta.get_field("id")
     moment_field: Any = Generation._meta.get_field("created_at")
     names = [str(field.column) for field in Generation._meta.concrete_fields if field not in (id_field, moment_field)]
@@ -86,7 +86,7 @@ def _copy(stored: Generation, records: Sequence[Generation]) -> None:
     sql = f"""
         INSERT INTO billing_generation (id, created_at, {listed})
         SELECT %s, %s, {listed} FROM billing_generation WHERE id = %s
-    """  # the columns of our own model
+    """  # the columns are our own model's
     of = id_field.get_db_prep_value(stored.id, connection)
     with connection.cursor() as cursor:
         cursor.executemany(

@@ -1,4 +1,4 @@
-"""How the database reads what a page asks for: the plans of the statements that were really sent."""
+"""Shows how the database reads what a page needs: the plans of the statements that were really sent."""
 
 import copy
 import random
@@ -21,7 +21,9 @@ FIRST_SEQ = 2  # after the opening credit
 
 
 def plans(read: Callable[[], object], table: str) -> dict[str, str]:
-    """The plan of each SELECT of a table that `read` sends, by its SQL; PostgreSQL's with the rows that it read."""
+    """Returns the plan of each SELECT of a table that `read` sends, by its SQL; on PostgreSQL with the number of rows
+    read.
+    """
     with CaptureQueriesContext(connection) as captured:
         read()
     selects = [query["sql"] for query in captured.captured_queries if f'FROM "{table}"' in query["sql"]]
@@ -33,13 +35,13 @@ def _plan(sql: str) -> str:
         if connection.vendor == "sqlite":
             cursor.execute(f"EXPLAIN QUERY PLAN {sql}")
             return "\n".join(row[3] for row in cursor.fetchall())
-        cursor.execute("SET LOCAL enable_seqscan = off")  # asked is which index fits: a small table may cost less whole
+        cursor.execute("SET LOCAL enable_seqscan = off")  # a small table may be cheaper whole
         cursor.execute(f"EXPLAIN (ANALYZE, COSTS OFF) {sql}")
         return "\n".join(row[0] for row in cursor.fetchall())
 
 
 def fill(account: Account, days: int, since: datetime) -> list[Generation]:
-    """Days of usage, with a grant now and then and one record a day without a price, past the ledger's rules."""
+    """Writes days of usage, with some grants and one record a day without a price, ignoring the ledger's rules."""
     moments = [since + timedelta(days=day, minutes=minute) for day in range(days) for minute in range(RECORDS_A_DAY)]
     priced, unpriced = served(account, balance_after=Decimal(1)), served(account, priced=False)
     records = [_at(moment, unpriced if n % RECORDS_A_DAY == 0 else priced) for n, moment in enumerate(moments)]
@@ -52,14 +54,16 @@ def fill(account: Account, days: int, since: datetime) -> list[Generation]:
 
 
 def update_statistics() -> None:
-    """Counts our own tables for the planner. Another test may be counting those that a server shares."""
+    """Updates the planner's statistics of our own tables. Another test may be analysing the tables that a server
+    shares.
+    """
     with connection.cursor() as cursor:
         tables = connection.introspection.django_table_names(only_existing=True, include_views=False)
         cursor.execute("ANALYZE" if connection.vendor == "sqlite" else f"ANALYZE {', '.join(tables)}")
 
 
 def _at(moment: datetime, like: Generation) -> Generation:
-    """Admitted and settled at this moment."""
+    """Sets the times of admission and settlement."""
     record = copy.copy(like)
     record.id, record.created_at = UUID(int=first_uuid7(moment).int | random.getrandbits(62)), moment
     return record

@@ -1,4 +1,6 @@
-"""Customers and served requests for tests of pages: made by the product's own verbs, so that the ledger adds up."""
+"""Makes customers and served requests for tests of pages with the product's own functions, so that the ledger adds
+up.
+"""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -21,7 +23,7 @@ MEMBER = "member@example.com"
 
 
 def open_for(*emails: str, name: str = "Acme", credit: str | None = "100", currency: str = "EUR") -> Account:
-    """An account with its members."""
+    """Opens an account with its members."""
     account = open_account(name, currency=currency, credit=None if credit is None else Decimal(credit))
     for email in emails:
         user = User.objects.filter(email=email).first() or User.objects.create_user(email)
@@ -30,12 +32,12 @@ def open_for(*emails: str, name: str = "Acme", credit: str | None = "100", curre
 
 
 def key_of(account: Account) -> ApiKey:
-    """The account's key named `test`."""
+    """Returns the account's key named `test`."""
     return keys.find(account, "test") or keys.issue(account, name="test")[0]
 
 
 def serve(account: Account, *, priced: bool = True, **overrides: Any) -> Generation:
-    """One settled request: 1,000 tokens in and 200 out at 0.60 EUR per 1,000,000, unless told otherwise."""
+    """Settles one request: by default 1,000 tokens in and 200 out at 0.60 EUR per 1,000,000."""
     usage = Usage(uncached_prompt=1000, completion=200)
     price = Price(currency="EUR", prompt=overrides.pop("price", Decimal("0.6")), completion=Decimal("0.6"))
     cost = cost_of(price, usage, Rates(Decimal(1), Decimal(1)))
@@ -73,7 +75,7 @@ def serve(account: Account, *, priced: bool = True, **overrides: Any) -> Generat
 
 
 def repeat(record: Generation, times: int) -> None:
-    """Writes `times` more records like this one, a millisecond apart; the ledger knows nothing of them."""
+    """Writes `times` more records like this one, a millisecond apart, without ledger entries."""
     values = {field.attname: getattr(record, field.attname) for field in Generation._meta.concrete_fields}
     Generation.objects.bulk_create(
         Generation(**values | {"id": uuid7(), "created_at": record.created_at + timedelta(milliseconds=number)})
@@ -82,7 +84,7 @@ def repeat(record: Generation, times: int) -> None:
 
 
 def fail(account: Account | None, error: ApiError | None = None, **facts: Any) -> RequestFailure:
-    """One request of the account's that was refused (404 by default), noted and written as a worker does."""
+    """Notes and writes one refused request of the account (404 by default), as a worker does."""
     error = error or NotFound("Model 'test/nowhere' is not offered by provider 'sim'.", param="model")
     key_id = None if account is None else key_of(account).pk
     account_id = None if account is None else account.pk

@@ -1,4 +1,4 @@
-"""Staff book credit in the admin: by a right of its own, once a reference, after a summary, and never silently."""
+"""Staff book credit in the admin with a special right, once per reference, after a summary, and never silently."""
 
 import logging
 import re
@@ -31,7 +31,7 @@ def address(account: Account) -> str:
 
 
 def with_rights(client: Client, *codenames: str) -> Client:
-    """A client of a person of the staff who may do just this."""
+    """Signs in staff with only these rights."""
     person = User.objects.create_user("some-staff@example.com", is_staff=True)
     person.user_permissions.set(Permission.objects.filter(codename__in=codenames))
     client.force_login(person)
@@ -43,7 +43,7 @@ def words(response: Any) -> str:
 
 
 def object_tools(text: str) -> dict[str, str]:
-    """The links at the top of an object's page, by their names."""
+    """Returns the links at the top of an object's page, by their names."""
     tools = re.search(r'<ul class="object-tools">.*?</ul>', text, re.DOTALL)
     assert tools is not None
     return {name: link for link, name in re.findall(r'href="([^"]+)"[^>]*>([^<]+)<', tools[0])}
@@ -189,7 +189,7 @@ def test_a_fault_is_told_beside_its_field_and_books_nothing(
     staff: Client, account: Account, address: str, fields: dict[str, str], expected: str, confirmed: dict[str, str]
 ) -> None:
     response = staff.post(address, FIELDS | fields | confirmed)
-    if fields == {"amount": "922337203"} and not confirmed:  # the balance is known under the wallet's lock alone
+    if fields == {"amount": "922337203"} and not confirmed:  # the balance is known only under the wallet's lock
         assert response.status_code == 200
     else:
         assert response.status_code == 422

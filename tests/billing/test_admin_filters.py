@@ -1,4 +1,4 @@
-"""The admin's filters of the ledger and the records: what they find, and that none reads a whole table for it."""
+"""The admin's filters of the ledger and the records find the right rows, and none reads a whole table for it."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -18,10 +18,10 @@ from tests.billing.records import MEMBER, key_of, open_for, serve
 pytestmark = pytest.mark.django_db
 
 RECORDS, ENTRIES = "/admin/billing/generation/", "/admin/billing/ledgerentry/"
-START, DAYS = datetime(2026, 3, 1, 23, 50, tzinfo=UTC), 10  # each day's usage goes on after midnight
+START, DAYS = datetime(2026, 3, 1, 23, 50, tzinfo=UTC), 10  # each day's usage continues after midnight
 DAY = "2026-03-05"
 BEFORE_MIDNIGHT = 10
-# SQLite reads a partial index from its end where that is the order asked for: what is in it is what is asked for.
+# SQLite reads a partial index from its end if that is the requested order, and then reads only requested rows.
 WHOLE_TABLE = re.compile(
     r"Seq Scan on billing_(generation|ledgerentry)"
     r"|Rows Removed by Filter: \d{4}"  # an index that does not fit: an account has 200 rows, the other one 2,400

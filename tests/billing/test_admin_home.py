@@ -1,4 +1,4 @@
-"""The admin's first page: calls, errors and revenue by day, top customers, unwell providers, low balances."""
+"""The admin's first page shows calls, errors and revenue by day, top customers, unwell providers, low balances."""
 
 import re
 from datetime import timedelta
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 
 
 def lines(client: Client, part: str) -> list[str]:
-    """The rows of one of the tables, as text; none where the table is not there."""
+    """Returns the rows of one of the tables, as text, or none if the table is missing."""
     table = client.get("/admin/").text.partition(f'id="{part}"')[2].partition("</table>")[0]
     return [seen(row) for row in re.findall(r"<tr>(.*?)</tr>", table.partition("<tbody>")[2], re.DOTALL)]
 

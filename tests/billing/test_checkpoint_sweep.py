@@ -1,4 +1,6 @@
-"""Settling what a dead worker left: once, never more than its checkpoint says, and one bad row holds up no other."""
+"""A dead worker's streams are settled once, never above their checkpoints, and one bad row does not block the
+others.
+"""
 
 import threading
 import time
@@ -46,7 +48,7 @@ def spool_folder(settings: Settings, tmp_path: Path) -> Path:
 
 
 def stopped(account: Account, usage: Usage = SMALL, **columns: Any) -> Generation:
-    """What a stream would be settled as, if its worker died now."""
+    """Builds the record with which a stream would be settled if its worker died now."""
     return served(account, usage, ending=Generation.Ending.WORKER_STOPPED, interrupted=True, **columns)
 
 
@@ -99,7 +101,7 @@ def test_its_tokens_count_against_the_daily_quota(acme: Account) -> None:
 
 
 def test_what_its_stream_has_settled_is_not_billed_again(acme: Account) -> None:
-    """A first checkpoint may be written while the stream is settling, and come after it."""
+    """A first checkpoint may be written while the stream is settling, and arrive after the settlement."""
     generation = stopped(acme)
     ledger.book(served(acme, MORE, id=generation.pk))
     leave(generation)
@@ -120,7 +122,7 @@ def test_a_stream_that_settles_after_the_sweeper_is_billed_what_the_checkpoint_s
 
 
 def broken(account: Account) -> dict[str, str]:
-    """Checkpoints that nobody can settle, by what is the matter with them."""
+    """Returns the contents of checkpoints that cannot be settled, by fault."""
     without_account, negative = stopped(account), stopped(account, completion_tokens=-1)
     without_account.account_id = uuid7()
     without_key = stopped(account)
@@ -164,7 +166,7 @@ def frozen_id(content: str) -> uuid.UUID | None:
 
 
 def at_once(*jobs: Callable[[], object]) -> list[object]:
-    """Runs these in threads that begin together; what they return, or raise, in order."""
+    """Runs the jobs in threads that begin together; returns their results or exceptions, in order."""
     barrier = threading.Barrier(len(jobs))
     results: list[object] = [None] * len(jobs)
 
@@ -198,7 +200,7 @@ def test_two_sweepers_settle_each_checkpoint_once(acme: Account) -> None:
 
 
 def test_a_sweeper_and_a_live_stream_may_race(acme: Account) -> None:
-    """A worker that was frozen settles at the moment in which its stream is swept: one of them bills."""
+    """A worker that was frozen settles at the moment in which its stream is swept: only one of them bills."""
     key, _ = new_key(acme)
     for _ in range(10):
         generation = stopped(acme, key=key)
@@ -214,13 +216,13 @@ def test_a_sweeper_and_a_live_stream_may_race(acme: Account) -> None:
 
 
 def patiently(generation: Generation) -> object:
-    """As a worker does, whose greenlets are not those of other threads here."""
+    """Settles with retries, as a worker does; here other threads compete with it."""
     return retrying(lambda: ledger.book(generation, has_checkpoint=True), "the stream")
 
 
 @contextmanager
 def wallet_held(account: Account) -> Iterator[None]:
-    """Somebody has locked this account's wallet."""
+    """Locks this account's wallet in a foreign session during the block."""
     with foreign_connection() as other:
         other.execute("SELECT FROM billing_wallet WHERE account_id = %s FOR UPDATE", [account.pk])
         yield
@@ -247,7 +249,7 @@ def test_the_sweeper_and_a_settlement_do_not_wait_for_each_other_in_a_ring(
 ) -> None:
     """Both are made to wait for the wallet, which the settlement gets first.
 
-    If the sweeper held the checkpoint meanwhile, the settlement would wait for it, and it for the settlement.
+    If the sweeper held the checkpoint meanwhile, each would wait for the other.
     """
     generation = stopped(acme)
     leave(generation)
@@ -289,12 +291,12 @@ def test_a_wallet_that_stays_locked_holds_up_nobody_else(acme: Account) -> None:
     assert mismatches() == []
 
 
-# the worker's beat
+# The worker's beat.
 
 
 @pytest.fixture
 def recovery() -> maintenance.Recovery:
-    """Of a worker that started so long ago that it may sweep, and looked so long ago that it will."""
+    """Returns the state of a worker that started long enough ago to sweep, and whose last sweep is due again."""
     now = time.monotonic()
     return maintenance.Recovery(now - checkpoints.STALE_SECONDS - 1, now - maintenance.LOOK_EVERY_SECONDS - 1, now)
 
@@ -328,7 +330,7 @@ def test_a_worker_waits_after_the_database_was_away(acme: Account, recovery: mai
 
 
 def test_a_worker_waits_after_it_was_frozen(acme: Account, recovery: maintenance.Recovery) -> None:
-    """All of the machine may have been: then every stream's row looks stale, this worker's own among them."""
+    """The whole machine may have been frozen: then every stream's row looks stale, including this worker's own."""
     leave(stopped(acme))
     recovery.worked_at -= maintenance.FROZEN_SECONDS + 1
     recovery.work()

@@ -1,4 +1,4 @@
-"""The rows of open streams: written, renewed, found gone; and whose clock counts."""
+"""The rows of open streams are written, renewed and found missing, all by the database's clock."""
 
 import threading
 import uuid
@@ -104,7 +104,7 @@ def test_settling_again_removes_a_row_that_came_late() -> None:
 
 @with_real_transactions
 def test_workers_that_renew_the_same_rows_do_not_lock_each_other_out() -> None:
-    """In opposite orders, again and again: they wait for each other in a line, not in a ring."""
+    """They do so in opposite orders, again and again: they wait for each other in a line, not in a ring."""
     ids = [uuid7() for _ in range(50)]
     checkpoints.insert(dict.fromkeys(ids, "first"))
     found: list[int] = []

@@ -1,4 +1,4 @@
-"""What stands between the tables of the ledger and Citus, by its rules: docs/scaling.md lists it. Citus is not run."""
+"""The ledger's tables break Citus' rules only as docs/scaling.md lists. Citus itself is not run."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from billing.models import (
 )
 from tests.servers.process import ROOT
 
-# Spread by `account_id`; every other table is small and the same on each node.
+# These are distributed by `account_id`; every other table is small and the same on each node.
 DISTRIBUTED: frozenset[type[Model]] = frozenset(
     {Wallet, LedgerEntry, Generation, DailyUsage, UsageWatermark, OverdraftAlert, Checkpoint}
 )
@@ -27,8 +27,11 @@ DISTRIBUTION_COLUMN = "account_id"
 
 
 def obstacles() -> Iterator[str]:
-    """Each breach of Citus' rules: a key of a distributed table has its distribution column, and so has a reference
-    between two of them; a reference table refers to no distributed one."""
+    """Yields each breach of Citus' rules.
+
+    A key of a distributed table, and a reference between two of them, must contain the distribution column; a reference
+    table must not refer to a distributed one.
+    """
     for model in apps.get_models():
         table = model._meta.db_table
         if model in DISTRIBUTED:
@@ -44,7 +47,7 @@ def obstacles() -> Iterator[str]:
 
 
 def keys(model: type[Model]) -> Iterator[tuple[str, ...]]:
-    """The columns of each of its unique keys, the primary one among them."""
+    """Yields the columns of each of its unique keys, including the primary key."""
     columns: dict[str, str] = {field.name: str(field.column) for field in model._meta.fields}
     yield from ((columns[field.name],) for field in model._meta.fields if field.unique)
     for constraint in model._meta.constraints:
@@ -64,4 +67,4 @@ def test_every_table_of_an_account_s_money_is_distributed() -> None:
         for model in apps.get_app_config("billing").get_models()
         if any(field.related_model is Account and not field.null for field in model._meta.fields)
     }
-    assert of_accounts - DISTRIBUTED == {Notice}  # a few rows for a person, who has several accounts
+    assert of_accounts - DISTRIBUTED == {Notice}  # a few rows for a person, who may have several accounts

@@ -1,4 +1,4 @@
-"""`close_account`: no key works from the next request on, members read, a final statement is written, for good."""
+"""`close_account` is final: no key works from the next request on, members can read, a last statement is written."""
 
 import csv
 import re

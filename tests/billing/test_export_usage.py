@@ -1,4 +1,6 @@
-"""`export_usage`: a line for each record, tied to its ledger entry, and totals that reconcile to the last digit."""
+"""`export_usage` writes a line for each record, tied to its ledger entry, and totals that reconcile to the last
+digit.
+"""
 
 import csv
 import io
@@ -41,7 +43,7 @@ def export(account: Account, *options: str) -> str:
 
 
 def rows(text: str) -> tuple[list[Row], Row]:
-    """The lines of records, and the last line."""
+    """Returns the lines of records, and the last line."""
     *records, total = csv.DictReader(io.StringIO(text, newline=""))
     assert {record["line"] for record in records} <= {"generation"}
     assert total["line"] == "total"
@@ -383,7 +385,7 @@ def test_blocks_neither_repeat_nor_skip(acme: Account, monkeypatch: pytest.Monke
 
 
 def test_the_records_of_a_block_are_made_one_by_one(acme: Account) -> None:
-    """To make them takes longer than to read their rows, and a turn ends between two of them."""
+    """Making them takes longer than reading their rows, so a turn ends between two of them."""
     store(Holder.of(acme, "bulk").key, seconds(40))
     made: list[object] = []
     lines = statement.lines(acme, Period.between("2000-01-01", "2999-12-31"), statement.Totals())
@@ -430,7 +432,7 @@ def test_a_block_is_one_select_by_an_index(
     monkeypatch.setattr(statement, "BLOCK_ROWS", 100)
     store(Holder.of(acme, "bulk").key, seconds(250))
     lines = statement.lines(acme, Period.between("2000-01-01", "2999-12-31"), statement.Totals())
-    # the wallet, three blocks and the empty one behind them, the credits
+    # Queries: the wallet, three blocks and the empty one after them, the credits.
     with django_assert_num_queries(6) as queries:
         assert sum(1 for _ in lines) == 251
     if connection.vendor == "sqlite":

@@ -1,4 +1,4 @@
-"""Failures as staff look at them: of every account and of none, found by id, account, key, provider and day."""
+"""Staff see failures with and without an account, and find them by id, account, key, provider and day."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def account() -> Account:
 
 
 def found(staff: Client, **query: Any) -> set[str]:
-    """The request ids of a list."""
+    """Returns the request ids in a list."""
     return set(re.findall("req-[0-9a-f]{32}", staff.get(LIST, query).text))
 
 

@@ -1,4 +1,4 @@
-"""What a request was admitted at is kept once for all requests that share it, and never changes."""
+"""The terms of a request's admission are kept once for all requests that share them, and never change."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -71,7 +71,7 @@ def test_records_of_one_content_share_a_row_and_others_do_not() -> None:
 
 @in_one_transaction
 def test_a_content_has_one_id_for_ever() -> None:
-    """Rows of other releases are found by it: it may not depend on the order of columns, or on those yet to come."""
+    """Rows of other releases are found by it, so it may not depend on the order of columns, or on later columns."""
     record = served(new_account(), price=replace(EUR_PRICE, cache_read=Decimal("0.1")), **ENERGY)
     ledger.book(record, using="default")
     assert record.terms_id == UUID("f45da4da-2016-7644-d91b-f0cd5164995d")
@@ -155,7 +155,7 @@ def test_workers_that_need_them_at_once_write_them_once() -> None:
 
 @with_real_transactions
 def test_a_primary_that_lost_them_has_them_written_again(sessions: Sessions) -> None:
-    """What a worker was told last may be lost when a standby takes over; the record is not written without them."""
+    """A worker's latest terms may be lost when a standby takes over; the record is not written without them."""
     account = new_account(credit="1")
     first, second = unsettled(served(account)), served(account)
     assert [each and each.balance for each in ledger.book_together(sessions, [(first, False)])] == [Decimal("0.99916")]

@@ -1,4 +1,4 @@
-"""`GET /v1/generation/{id}`: one record in full, as it was frozen, for every key of its account."""
+"""`GET /v1/generation/{id}` shows one record in full, as it was frozen, to every key of its account."""
 
 from decimal import Decimal
 from typing import Any

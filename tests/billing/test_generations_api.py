@@ -1,4 +1,4 @@
-"""`GET /v1/generations`: the calling key's records, newest first, page by page."""
+"""`GET /v1/generations` lists the calling key's records, newest first, page by page."""
 
 import uuid
 from datetime import datetime, timedelta
@@ -226,7 +226,7 @@ def test_bounds_that_hold_nothing_are_an_empty_page(holder: Holder) -> None:
         "yesterday",
         "2026-10-01",
         "2026-10-01T12:00:00",  # no offset
-        "2026-10-01T12:00:00 02:00",  # what a + becomes that nobody escaped
+        "2026-10-01T12:00:00 02:00",  # a + that was not escaped
         "2026-10-01 12:00:00Z",
         "2026-10-01T12:00Z",
         "2026-02-30T12:00:00Z",

@@ -1,4 +1,4 @@
-"""The first page and the deepest cost the same: an index is entered where the page begins and `limit` + 1 rows read."""
+"""The first page and the deepest cost the same: reading starts in an index at the page and takes `limit` + 1 rows."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,9 @@ SAME_MOMENT = 2
 
 @pytest.fixture
 def listing(no_dead_rows: None) -> Listing:
-    """Every second moment holds two records, so that a position is more than a time; another key has as many."""
+    """Stores two records at every second moment, so that a position needs more than a time, and as many for another
+    key.
+    """
     mine, other = Holder.of(), Holder.of()
     moments = [moment.replace(second=moment.second // 2 * 2) for moment in seconds(ROWS)]
     store(mine.key, moments)
@@ -34,7 +36,7 @@ def listing(no_dead_rows: None) -> Listing:
 
 
 def bounded(listing: Listing) -> list[Listing]:
-    """The listing, and under bounds that hold nearly all of it."""
+    """Returns the listing, and the listing with bounds that include nearly all of it."""
     moments = (
         Generation.objects.filter(key_id=listing.key_id).order_by("created_at").values_list("created_at", flat=True)
     )
@@ -48,7 +50,7 @@ def bounded(listing: Listing) -> list[Listing]:
 
 
 def positions(listing: Listing) -> list[Position | None]:
-    """Of the first page, of one in the middle, and of one near the end."""
+    """Returns positions for the first page, one in the middle, and one near the end."""
     keys = newest_first(listing, None).values_list("created_at", "id")
     return [None, keys[ROWS // 2], keys[ROWS - 100]]
 
@@ -105,7 +107,7 @@ def test_sqlite_searches_the_index_and_works_as_much_for_the_last_page_as_for_th
 
 
 def _steps(listing: Listing, position: Position | None) -> Iterator[None]:
-    """One for every ten instructions of SQLite's virtual machine."""
+    """Counts a step for every ten instructions of SQLite's virtual machine."""
     connection.ensure_connection()
     database: Any = connection.connection
     counted: list[None] = []

@@ -1,7 +1,7 @@
-"""No statement goes through a whole table of what has been, where it is planned once for all values.
+"""No statement scans a whole table of past rows, even if it is planned once for all values.
 
-PostgreSQL plans prepared statements so. With one account that has all records, such a plan expects much of every value:
-a search without an order may then look cheaper through the whole table than by an index.
+PostgreSQL plans prepared statements so. If one account has all records, such a plan expects many rows for every value:
+a search without an order may then look cheaper by a scan of the whole table than by an index.
 """
 
 import re
@@ -49,7 +49,7 @@ FILL = {
 LARGE = ("billing_generation", "billing_ledgerentry", "billing_requestfailure")
 WHOLE = re.compile(rf"Seq Scan on ({'|'.join(LARGE)})\b")
 READS = re.compile(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b")
-# Rows that are looked up by their ids, of which so many may cost more by an index: they are found by one.
+# These rows are looked up by many ids at once, for which a scan may be cheaper; with a few ids the index is used.
 MANY_AT_ONCE = 'DELETE FROM "billing_requestfailure" WHERE "billing_requestfailure"."id" IN (SELECT'
 OF_SESSIONS = (
     *(query.statement for query in (KEY_WITH_ACCOUNT, BALANCE, BY_NAME)),
@@ -59,11 +59,11 @@ OF_SESSIONS = (
 
 @pytest.fixture
 def acme(no_dead_rows: None) -> Acme:
-    """Its account has all there is."""
+    """Opens an account that has rows of every kind."""
     forget_snapshot()
     snapshot.refresh()
     acme = Acme.open()
-    RequestFailure.objects.all().delete()  # which the process has noted as well
+    RequestFailure.objects.all().delete()  # the process has noted it as well
     failure_log.flush()
     with connection.cursor() as cursor:
         for table, (rows, columns) in FILL.items():
@@ -97,7 +97,7 @@ def test_no_statement_reads_a_whole_table(acme: Acme) -> None:
 
 
 def everything(acme: Acme) -> None:
-    """What pages, the admin, the API and the beat ask."""
+    """Runs what pages, the admin, the API and the beat query."""
     client = client_of(OWNER)
     shown = [client.get(page.address).status_code for page in acme.pages()]
     staff = User.objects.create_superuser("staff@example.com")

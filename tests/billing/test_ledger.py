@@ -1,4 +1,4 @@
-"""Stories a bookkeeper can read: what moves a balance, once, and what does not."""
+"""Bookkeeping stories show what moves a balance, once, and what does not."""
 
 import uuid
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def balance_of(account: Account) -> Decimal | int:
 
 
 def book(account: Account) -> list[tuple[object, ...]]:
-    """The account's page of the ledger: number, kind, amount, balance after it."""
+    """Returns the account's entries in the ledger: number, kind, amount, balance after it."""
     return list(LedgerEntry.objects.filter(account=account).values_list("seq", "kind", "amount", "balance_after"))
 
 
@@ -365,7 +365,7 @@ def test_a_record_keeps_its_tiers_and_is_silent_where_it_has_none() -> None:
 @in_one_transaction
 @pytest.mark.parametrize("priced", [True, False])
 def test_the_statement_does_what_the_models_do(priced: bool) -> None:
-    """Two accounts, one settled by the statement, the other by the models: every column is the same."""
+    """Of two accounts one is settled by the statement, the other by the models: every column is the same."""
     everything = {
         "alias_id": new_account().pk,
         "requested_alias": "alias/fast",
@@ -407,7 +407,7 @@ def test_the_statement_refuses_a_text_that_is_too_long_as_the_models_do() -> Non
 
 
 def _patiently(generation: Generation) -> object:
-    """Settles; a writer of SQLite's who has waited a second for the others' lock tries again, as the product does."""
+    """Settles; if a writer on SQLite has waited a second for the others' lock, it tries again, as the product does."""
     while True:
         try:
             return ledger.book(generation)

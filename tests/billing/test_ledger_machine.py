@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, the ledger is that of a bookkeeper who writes down each delivery once."""
+"""Whatever happens in whatever order, the ledger is what a bookkeeper would write who books each delivery once."""
 
 import uuid
 from datetime import UTC, datetime
@@ -34,7 +34,7 @@ references = st.sampled_from(["opening", "invoice 1", "invoice 2"])
 
 
 class Books(RuleBasedStateMachine):
-    """Two accounts beside a model of them: what each was granted, and the cost of each generation that was billed."""
+    """Compares two accounts with a model of them: each account's grants, and the cost of each billed generation."""
 
     streams = Bundle("streams")
 
@@ -53,7 +53,7 @@ class Books(RuleBasedStateMachine):
         return served(self.accounts[number], usage, key=self.keys[number], **columns)
 
     def bill(self, generation: Generation) -> None:
-        """The first to settle decides."""
+        """Bills the generation; the first settlement of an id decides."""
         number = [account.pk for account in self.accounts].index(generation.account_id)
         self.billed.setdefault(generation.pk, (number, generation.cost))
 
@@ -73,7 +73,7 @@ class Books(RuleBasedStateMachine):
 
     @rule(stream=streams, delivered=tokens, priced=st.booleans())
     def settle(self, stream: tuple[uuid.UUID, int, int], delivered: int, priced: bool) -> None:
-        """Once, or again with another figure."""
+        """Settles once, or again with another figure."""
         generation = self.of(stream, delivered, priced=priced)
         ledger.book(generation, has_checkpoint=True)
         self.left.pop(generation.pk, None)
@@ -81,7 +81,7 @@ class Books(RuleBasedStateMachine):
 
     @rule(stream=streams, delivered=tokens)
     def write_checkpoint(self, stream: tuple[uuid.UUID, int, int], delivered: int) -> None:
-        """The worker goes on, or dies here: nobody can tell."""
+        """Writes a checkpoint. Whether the worker then continues or dies makes no difference here."""
         generation = self.of(stream, delivered, ending=Generation.Ending.WORKER_STOPPED, interrupted=True)
         text = unsettled(generation).serialized().decode()
         if not checkpoints.renew({generation.pk: text}):
@@ -101,7 +101,7 @@ class Books(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        """As if two minutes had passed."""
+        """Sweeps as if two minutes had passed."""
         self.age()
         assert sweep().settled == len(self.left.keys() - self.billed.keys())
         self.all_swept()
@@ -122,10 +122,10 @@ class Books(RuleBasedStateMachine):
 
     @rule(stream=consumes(streams))
     def end(self, stream: tuple[uuid.UUID, int, int]) -> None:
-        """Nothing more is heard of it."""
+        """Ends a stream without settling it."""
 
     def teardown(self) -> None:
-        """The next example begins with accounts of its own, in the same database."""
+        """Clears up: the next example has accounts of its own, but the same database."""
         Checkpoint.objects.all().delete()
         self.folder.cleanup()
 
@@ -172,7 +172,7 @@ class Books(RuleBasedStateMachine):
 @pytest.mark.parametrize("examples", [2, pytest.param(40, marks=pytest.mark.campaign)])
 @pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
 def test_the_books_are_right_whatever_happens(settings: Settings, examples: int) -> None:
-    """The fixture puts the spool's folder back."""
+    """The fixture `settings` restores the spool's folder."""
     run_state_machine_as_test(
         Books,
         settings=limits(

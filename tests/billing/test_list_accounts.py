@@ -1,4 +1,4 @@
-"""`list_accounts`: every account with its balance and what it spent, for people and for scripts."""
+"""`list_accounts` prints every account with its balance and what it spent, for people and for scripts."""
 
 import io
 import json
@@ -38,7 +38,7 @@ def names(*options: str) -> list[str]:
 
 @pytest.fixture
 def acme() -> Account:
-    """It has spent 0.00084 EUR today and as much 40 days ago."""
+    """Opens an account that spent 0.00084 EUR today and the same 40 days ago."""
     account = open_for(name="Acme", credit="10")
     used(account)
     used(account, 40)

@@ -1,4 +1,6 @@
-"""`GET /v1/metrics/{id}`: tokens and footprint of one record. What it shares is tested in test_generation_stats.py."""
+"""`GET /v1/metrics/{id}` shows tokens and footprint of one record. Shared behaviour is tested in
+test_generation_stats.py.
+"""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""Owners hear by mail of credit that ends and of keys that expire: once each, if they want to, from any worker."""
+"""Owners get mail when credit runs out or keys expire: once each, if they want it, from any worker."""
 
 import logging
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def take(account: Account, amount: str) -> None:
 
 
 def mailed() -> list[tuple[str, str]]:
-    """Looks, and returns to whom what was sent."""
+    """Sends the notices that are due, and returns their addresses and subjects."""
     mail.outbox.clear()
     sent = notices.send_due()
     assert sent == len(mail.outbox)
@@ -167,7 +167,7 @@ def test_what_a_mail_server_refuses_is_tried_again(
     take(account, "-6")
     works = settings.EMAIL_BACKEND
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
-    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 9  # nobody listens
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 9  # a port without a server
     assert mailed() == []
     assert caplog.messages == ["a mail could not be sent: ConnectionRefusedError"]
     settings.EMAIL_BACKEND = works
@@ -178,7 +178,7 @@ def test_what_a_mail_server_refuses_is_tried_again(
 def while_the_mail_server_is_away(settings: Settings) -> None:
     works = settings.EMAIL_BACKEND
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
-    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 9  # nobody listens
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 9  # a port without a server
     assert mailed() == []
     settings.EMAIL_BACKEND = works
     assert Notice.objects.filter(sent_at=None).exists()
@@ -200,7 +200,7 @@ def test_nor_to_who_is_no_longer_an_owner(account: Account, settings: Settings) 
 
 
 class DeletingBackend(EmailBackend):
-    """A mail server during whose first mail somebody deletes every key and pays."""
+    """Deletes every key and pays for all accounts while the first mail is sent."""
 
     def send_messages(self, messages: Sequence[EmailMessage]) -> int:
         for key in ApiKey.objects.filter(deleted_at=None):

@@ -1,4 +1,4 @@
-"""An account far below zero: staff hear of it once, until it has recovered."""
+"""Staff get one mail about an account far below zero, and another only after it has recovered."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""manage.py partition_records (docs/growth.md#partitions-of-the-records): nothing is left out, nobody held up."""
+"""manage.py partition_records (docs/growth.md#partitions-of-the-records) leaves nothing out and blocks nothing."""
 
 import os
 import threading
@@ -63,13 +63,11 @@ def test_every_index_constraint_and_grant_stays_and_records_go_on_being_settled(
     assert not partitions.is_partitioned()
     assert "checked that every row's record exists" in run("--months", "3", "--apply")
 
-    assert {
-        query: rows(query) for query in (INDEXES, CONSTRAINTS)
-    } == defined  # none is left unproved: NOT VALID is text
+    assert {query: rows(query) for query in (INDEXES, CONSTRAINTS)} == defined  # NOT VALID would be in the text
     adopted = rows("SELECT indexname FROM pg_indexes WHERE tablename = 'billing_generation_old'")
     assert len(adopted) == len(defined[INDEXES])
     assert all(grant.endswith("serving_test=ar/postgres}") for grant in rows(GRANTS)), rows(GRANTS)
-    assert rows(MONTHS) == ["5"]  # the rows so far, three months, and what nobody has foreseen
+    assert rows(MONTHS) == ["5"]  # the rows so far, three months, and the default
     first = partitions.month_after(now + partitions.MARGIN)
     serve(account)
     serve(account, id=first_uuid7(first + timedelta(days=1)))
@@ -77,7 +75,7 @@ def test_every_index_constraint_and_grant_stays_and_records_go_on_being_settled(
     assert rows(f"SELECT count(*) FROM billing_generation_{first:%Y_%m}") == ["1"]
     assert rows("SELECT count(*) FROM billing_generation_rest") == ["1"]
     assert Generation.objects.filter(account=account).count() == 4
-    with pytest.raises(IntegrityError), transaction.atomic():  # the id stays unique over all of them
+    with pytest.raises(IntegrityError), transaction.atomic():  # the id stays unique across all of them
         late.save(force_insert=True)
 
 
@@ -130,7 +128,7 @@ def test_requests_and_listings_go_on_while_it_is_done(start_gateway: StartGatewa
     with ThreadPoolExecutor(3) as pool, closing(psycopg.connect(server.database_url)) as reader:
         try:
             served = [pool.submit(serve_on, number) for number in range(2)]
-            reader.execute("SELECT count(*) FROM billing_generation")  # in a transaction that it has to wait for
+            reader.execute("SELECT count(*) FROM billing_generation")  # in a transaction for which it has to wait
             command = pool.submit(server.manage, "partition_records", "--months", "2", "--apply")
             eventually(lambda: server.query(WAITING) == [(1,)])
             reader.rollback()
@@ -150,7 +148,7 @@ def test_requests_and_listings_go_on_while_it_is_done(start_gateway: StartGatewa
 
 
 def fill(server: GatewayServer, customer: Customer, number: int) -> None:
-    """Copies the customer's one record `number` times, for nothing and whole, with a ledger entry each."""
+    """Copies the customer's only record `number` times, uninterrupted and at no cost, with a ledger entry each."""
     columns = [field.column or "" for field in Generation._meta.concrete_fields]
     whole = {name: f"terms.{name}" for name in FROZEN} | {"terms_id": "NULL"}
     free = {name: "0" for name in columns if name in FREE}
@@ -178,7 +176,7 @@ def fill(server: GatewayServer, customer: Customer, number: int) -> None:
 
 
 def listed_ids(customer: Customer, *, limit: int) -> list[str]:
-    """All of the key's records, by pages."""
+    """Returns all of the key's records, read by pages."""
     ids, page = [], customer.http.get(f"/v1/generations?limit={limit}").json()
     while "next_cursor" in page:
         ids += [record["generation_id"] for record in page["data"]]
@@ -188,7 +186,7 @@ def listed_ids(customer: Customer, *, limit: int) -> list[str]:
 
 @pytest.fixture
 def proofs_at_once() -> None:
-    """Constraints are checked with each statement: a table cannot be altered in a transaction with checks to come."""
+    """Checks constraints with each statement: a table cannot be altered in a transaction with deferred checks."""
     execute("SET CONSTRAINTS ALL IMMEDIATE")
 
 
@@ -199,7 +197,7 @@ def cut_off_before_analyzing(statement: str) -> None:
 
 
 def run(*options: str) -> str:
-    """What the command prints."""
+    """Runs the command and returns what it prints."""
     printed = StringIO()
     call_command("partition_records", *options, stdout=printed)
     return printed.getvalue()
@@ -212,7 +210,7 @@ def execute(statements: str) -> None:
 
 
 def rows(query: str) -> list[str]:
-    """The one column of them, in order."""
+    """Returns the query's only column, in order."""
     with connection.cursor() as cursor:
         cursor.execute(query)
         return sorted(str(row[0]) for row in cursor.fetchall())

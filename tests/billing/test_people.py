@@ -1,4 +1,4 @@
-"""`export_person` and `forget_person`: all that is held about one person, and none of it afterwards."""
+"""`export_person` writes all that is stored about one person, and `forget_person` deletes all of it."""
 
 import io
 import json
@@ -47,7 +47,7 @@ def export(email: str) -> dict[str, Any]:
 
 
 def leave_traces(account: Account, email: str) -> Client:
-    """Whatever a member may leave behind."""
+    """Writes everything that a member may leave, and returns the member's client."""
     person, owner = User.objects.get(email=email), User.objects.get(email=OWNER)
     browser = client_of(email)
     key, _token = playground_keys.issue(person, account)

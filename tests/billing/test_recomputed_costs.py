@@ -1,4 +1,4 @@
-"""Every cost that is shown, recomputed in plain Decimal from published tokens and prices (docs/api.md#cost)."""
+"""Every cost that is shown is recomputed in plain Decimal from published tokens and prices (docs/api.md#cost)."""
 
 import csv
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
@@ -35,14 +35,14 @@ TEN, TWELVE = Decimal(1).scaleb(-10), Decimal(1).scaleb(-12)
 
 @pytest.fixture(scope="module")
 def exchange(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
-    """With a model that is priced in a currency, caches, and has a tier."""
+    """Starts a gateway with a model that is priced in another currency, has cache prices and a tier."""
     offer = model("foreign", provider="simanthropic", upstream_model="cached:20+cache-write:7:3", pricing=PRICES)
     rates = {"as_of": "2026-11-20", "base": "EUR", "rates": UNITS_PER_EUR}
     return start_shared_gateway(catalogue=catalogue_for(simulator.url, offer) | {"exchange_rates": rates})
 
 
 def parts(prices: dict[str, Any], usage: dict[str, Any], metadata: dict[str, Any], currency: str) -> list[Decimal]:
-    """The prompt's and the completion's part by the words of the documentation alone."""
+    """Computes the prompt's and the completion's cost by the documentation's wording alone."""
     with localcontext(prec=60, rounding=ROUND_HALF_EVEN):
         in_eur = 1 / exact(UNITS_PER_EUR[prices["currency"]])
         rate = (in_eur * exact(UNITS_PER_EUR.get(currency, 1))).quantize(TWELVE)
@@ -69,7 +69,7 @@ def test_every_published_cost_recomputes_from_published_fields(
     for currency in ("EUR", *UNITS_PER_EUR):
         customer = open_account(exchange, currency=currency)
         prices = customer.http.get("/v1/models/simanthropic/test/foreign").json()["regions"][0]["pricing"]
-        prices["cache_write_1h_per_1m_tokens"] = PRICES["cache_write_1h_per_1m_tokens"]  # which is not published
+        prices["cache_write_1h_per_1m_tokens"] = PRICES["cache_write_1h_per_1m_tokens"]  # it is not published
         answers = {}
         for words in range(1, 24):
             asked = question(
@@ -105,6 +105,6 @@ def test_every_published_cost_recomputes_from_published_fields(
             assert exact(line["usage"]["cost"]) == Decimal(row["cost"]) == prompt + completion
             assert exact(line["cost"]) == Decimal(row["cost_eur"]) == eur
             in_eur.setdefault((usage["prompt_tokens"], usage["completion_tokens"]), set()).add(eur)
-    assert {len(values) for values in in_eur.values()} == {1}  # whatever the account's currency
+    assert {len(values) for values in in_eur.values()} == {1}  # in any account's currency
     assert any(prompt > 40 for prompt, _ in in_eur)
     assert any(prompt <= 40 for prompt, _ in in_eur)

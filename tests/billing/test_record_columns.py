@@ -1,4 +1,4 @@
-"""`billing.ledger.record_columns` has every column of a record once, and all who show a record go by it."""
+"""`billing.ledger.record_columns` has every column of a record once, and all code that shows a record uses it."""
 
 from dataclasses import fields
 
@@ -63,4 +63,4 @@ def test_every_figure_that_is_verified_is_read() -> None:
 
 
 def test_columns_of_a_statement_keep_their_place() -> None:
-    assert "".join(statement.csv_blocks([])) == STATEMENT_HEADER  # a new column goes to its end
+    assert "".join(statement.csv_blocks([])) == STATEMENT_HEADER  # new columns are appended

@@ -1,4 +1,6 @@
-"""`DATABASE_REPLICA_URL`: lists and statistics come from a standby that is near enough, everything else never."""
+"""With `DATABASE_REPLICA_URL` lists and statistics are read from a standby that is recent enough, and nothing else
+is.
+"""
 
 import contextlib
 from collections.abc import Iterator

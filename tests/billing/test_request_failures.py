@@ -1,4 +1,4 @@
-"""Requests that were refused or failed: a row each, a few of a flood, and exact counts by day."""
+"""Requests that were refused or failed get a row each, or a few in a flood, and exact counts by day."""
 
 import time
 import uuid
@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 def row_of(server: GatewayServer, request_id: str) -> dict[str, Any]:
-    """The row, once the worker's beat has written it."""
+    """Returns the row, once the worker's beat has written it."""
     found: list[tuple[Any, ...]] = []
     wanted = uuid.UUID(request_id.removeprefix("req-"))
 
@@ -78,7 +78,7 @@ def test_a_broken_stream_has_a_row_beside_its_record(account: Customer) -> None:
     row = row_of(account.gateway, reply.headers["X-Request-Id"])
     assert (row["status"], row["outcome"], row["code"]) == (200, "broken", "provider_error")
     assert row["has_record"]
-    # One id, written in two ways.
+    # It is one id, written in two ways.
     assert reply.headers["X-Generation-Id"] == reply.headers["X-Request-Id"].replace("req-", "gen-")
     records = account.http.get("/v1/generations").json()["data"]
     assert [record["generation_id"] for record in records] == [reply.headers["X-Generation-Id"]]
@@ -129,7 +129,7 @@ def test_an_expired_key_is_known_by_its_account(account: Customer) -> None:
 
 
 def failed(account_id: uuid.UUID | None = None, error: ApiError | None = None, **facts: Any) -> RequestEvent:
-    """The event of a request that ended with an error."""
+    """Builds the event of a request that ended with an error."""
     event = RequestEvent("POST", "chat/completions", account_id=account_id, **facts)
     event.answered((error or MissingAuthorization()).status, error or MissingAuthorization())
     event.complete()
@@ -168,7 +168,7 @@ def test_a_flood_leaves_few_rows_and_exact_counts(db: None) -> None:
     for _ in range(300):
         log.note(failed(flooded, InsufficientCredits(), model="sim/test/echo"))
     log.flush()
-    assert len(rows.all()) == MOST_IN_A_BEAT + 1  # one a beat while it lasts
+    assert len(rows.all()) == MOST_IN_A_BEAT + 1  # one per beat while it lasts
     assert rows.order_by("created_at", "id").last().repeated == 299  # type: ignore[union-attr]
     log.flush()
     log.note(failed(flooded, InsufficientCredits(), model="sim/test/echo"))
@@ -185,7 +185,7 @@ FLOOD = 300
 def test_a_flood_of_refusals_keeps_nobody_waiting_and_is_counted_to_the_last(
     account: Customer, open_account: OpenAccount
 ) -> None:
-    """Many clients without credit, and one with; the wait for counts is for the worker's beat."""
+    """There are many clients without credit, and one with; only the worker's beat waits for counts."""
     server, poor = account.gateway, open_account(account.gateway, credit=None)
     began = time.monotonic()
     with ThreadPoolExecutor(8) as clients:
@@ -210,7 +210,7 @@ def test_a_flood_of_refusals_keeps_nobody_waiting_and_is_counted_to_the_last(
 
 @contextmanager
 def away() -> Iterator[None]:
-    """No statement reaches the database."""
+    """Makes every statement fail, as if the database were lost."""
 
     def refuse(*_: object) -> NoReturn:
         raise OperationalError("the database is away")
@@ -233,13 +233,13 @@ def test_what_cannot_be_written_waits_and_is_bounded_and_counted_once(
             with pytest.raises(OperationalError):
                 log.flush()
     log.flush()
-    assert RequestFailure.objects.count() == 40  # those of the first try, and as many as may wait behind them
+    assert RequestFailure.objects.count() == 40  # those of the first try, and as many as may wait after them
     assert sum(FailureDay.objects.values_list("requests", flat=True)) == 5 * 15 * 3
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
 def test_a_commit_whose_answer_is_lost_counts_once(db: None, is_committed: bool) -> None:
-    """Another log stands for the transaction that was committed although its answer was lost."""
+    """A second log stands for the transaction that was committed although its answer was lost."""
     log, event = FailureLog(), failed(uuid.uuid4())
     log.note(event)
     with away(), pytest.raises(OperationalError):

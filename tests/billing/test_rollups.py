@@ -1,4 +1,4 @@
-"""Records are rolled up once each, whoever else is at work, and none that commits late is passed by."""
+"""Records are rolled up once each, whatever runs at the same time, and none that commits late is left out."""
 
 import io
 import threading
@@ -40,7 +40,7 @@ with_real_transactions = pytest.mark.django_db(transaction=True, databases=["def
 pytestmark = [pytest.mark.django_db, pytest.mark.also_sqlite]
 
 MINUTE = timedelta(minutes=1)
-PATIENCE = 30.0  # seconds until a wait for another thread is given up
+PATIENCE = 30.0  # seconds until a test stops waiting for another thread
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def acme() -> Account:
 
 
 def serve_some(account: Account, count: int = 5) -> list[Generation]:
-    """A record each minute."""
+    """Settles one record each minute."""
     return [settled_at(START + number * MINUTE, served(account)) for number in range(count)]
 
 
@@ -101,7 +101,7 @@ def test_records_of_one_moment_are_never_parted(acme: Account) -> None:
 
 
 def test_what_did_not_commit_is_done_again(acme: Account) -> None:
-    """A worker that dies leaves whole batches, each with its watermark, or nothing of them."""
+    """A worker that dies leaves whole batches with their watermarks, or nothing of them."""
     serve_some(acme, 5)
     rollups.advance(2, rest=AT_ONCE)
     before = rows(), watermark(acme.pk)
@@ -152,7 +152,7 @@ def test_a_record_without_a_cost_waits_for_one_that_has(acme: Account) -> None:
 
 def test_a_sum_that_no_column_holds_stays_in_the_tail_and_holds_up_nobody(acme: Account) -> None:
     too_much: dict[str, Any] = {"energy_wh": Decimal(900_000_000)}
-    if connection.vendor == "sqlite":  # which cannot add that up in a statement, and refuses to
+    if connection.vendor == "sqlite":  # SQLite cannot add that up in a statement, and refuses
         too_much = {"prompt_tokens": 2**62}
     for _ in range(2):
         settled_at(START, served(acme, **too_much))
@@ -253,14 +253,14 @@ def test_an_account_that_is_too_fresh_to_roll_up_is_looked_at_again() -> None:
     share.advance()
     assert rolled_up() == 0
     Generation.objects.update(created_at=START)
-    UsageWatermark.objects.all().delete()  # as if the minute of the trail had passed
+    UsageWatermark.objects.all().delete()  # as if the trail's minute had passed
     share.advance()
     assert rolled_up() == 1
 
 
 @contextmanager
 def unfinished_settlement(generation: Generation) -> Iterator[None]:
-    """A settlement that has decided its time and is not committed before the block ends."""
+    """Opens a settlement that has fixed its time but commits only at the end of the block."""
     is_decided, may_commit = threading.Event(), threading.Event()
 
     def settle() -> None:
@@ -289,7 +289,7 @@ TODAY = Days.until(timezone.now() + timedelta(days=1), 3)
 @pytest.mark.only_postgres
 @with_real_transactions
 def test_a_record_that_commits_late_is_not_passed_by(acme: Account) -> None:
-    """Even without the trail: the watermark waits for the wallet, and other accounts do not wait."""
+    """It holds even without the trail: the watermark waits for the wallet, and other accounts do not wait."""
     other = new_account()
     late = served(acme)
     with unfinished_settlement(late):
@@ -308,7 +308,7 @@ def test_a_record_that_commits_late_is_not_passed_by(acme: Account) -> None:
 def test_sqlite_lets_nobody_in_beside_an_unfinished_settlement(acme: Account) -> None:
     ledger.book(served(acme), using="default")
     with unfinished_settlement(served(acme)):
-        assert advance_all() == 0  # refused by the lock, and tried again with the next beat
+        assert advance_all() == 0  # refused by the lock; the next beat tries again
         assert not UsageWatermark.objects.filter(pk=acme.pk).exists()
     assert advance_all() == 2
     assert equals_the_records(acme, TODAY)
@@ -327,8 +327,8 @@ def test_whoever_finds_an_account_taken_leaves_it(acme: Account) -> None:
 
 @with_real_transactions
 def test_workers_and_readers_at_once(acme: Account) -> None:
-    """Four roll up a few records at a time, beside settlements; what is read meanwhile never misses or repeats one."""
-    new_key(acme)  # before the threads look for it
+    """Four roll up a few records at a time while others settle; reads meanwhile never miss or repeat a record."""
+    new_key(acme)  # before the threads need it
     serve_some(acme, 40)
     settled, rolled = [40], []
     settling = threading.Event()

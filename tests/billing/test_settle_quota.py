@@ -1,4 +1,4 @@
-"""What a settlement counts against a route's daily quota: once, in its own transaction, exactly."""
+"""A settlement counts against a route's daily quota once, in its own transaction, exactly."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -19,7 +19,7 @@ from catalogue.routing import quota
 from tests.billing.test_ledger import in_threads
 from tests.factories import SMALL, mismatches, new_account, new_key, served, unsettled
 
-ROUTE, OTHER_ROUTE = 7001, 7002  # no such regions: a settlement does not ask
+ROUTE, OTHER_ROUTE = 7001, 7002  # there are no such regions: a settlement does not check
 DAY = date(2026, 11, 20)
 in_one_transaction = pytest.mark.django_db
 with_real_transactions = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
@@ -170,7 +170,7 @@ def test_counting_costs_no_round_trip() -> None:
 
 
 def patiently(generation: Generation) -> object:
-    """Settles; a writer of SQLite's who has waited a second for the others' lock tries again, as the product does."""
+    """Settles; if a writer on SQLite has waited a second for the others' lock, it tries again, as the product does."""
     while True:
         try:
             return ledger.book(generation, quota_region=ROUTE)

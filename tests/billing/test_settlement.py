@@ -1,4 +1,4 @@
-"""Settling again after what the database itself may do to a settlement: real locks, deadlocks, time limits."""
+"""A settlement is tried again after faults of the database itself: real locks, deadlocks, time limits."""
 
 import functools
 import sqlite3
@@ -25,12 +25,12 @@ from tests.patience import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True, databases=["default", "settlement"]), pytest.mark.also_sqlite]
 
-HELD_SECONDS = 60.0  # at most: a lock is let go when its test has seen enough
+HELD_SECONDS = 60.0  # at most: a lock is released when its test has seen enough
 
 
 @contextmanager
 def another_writer(account: Account, until: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """A foreign connection that holds the wallet (SQLite: the whole file) until then, or to the block's end."""
+    """Holds the wallet (on SQLite the whole file) on a foreign connection until the condition, or the block's end."""
     held, ended = threading.Event(), threading.Event()
     hold = _hold_row if connection.vendor == "postgresql" else _hold_file
     let_go = functools.partial(eventually, lambda: ended.is_set() or until(), within=HELD_SECONDS)
@@ -64,7 +64,7 @@ def acme() -> Account:
 
 @pytest.fixture
 def empty_spool(settings: Settings, tmp_path: Path) -> Path:
-    """A spool of this test's own."""
+    """Makes a spool of this test's own."""
     folder = tmp_path / "spool"
     folder.mkdir()
     settings.GATEWAY_SPOOL_DIR = folder
@@ -73,7 +73,7 @@ def empty_spool(settings: Settings, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lock_timeout() -> Iterator[None]:
-    """PostgreSQL gives up waiting for a row after 0.2 s, on the settlement's connections."""
+    """Makes PostgreSQL give up waiting for a row after 0.2 s, on the settlement's connections."""
     if connection.vendor == "sqlite":
         yield
         return
@@ -92,7 +92,7 @@ def _reconnect() -> None:
 
 
 def assert_settled_once(generation: Generation, settlement: Settlement) -> None:
-    """That record, which the client was told of, and no other."""
+    """Checks that there is only this record, with the result that the client was told."""
     assert settlement.balance == Decimal("0.99916")
     assert Generation.objects.get(pk=generation.pk).ledger_entry.seq == 2
     assert Generation.objects.count() == 1
@@ -127,11 +127,11 @@ def test_a_wallet_that_stays_locked_is_tried_again(
 
 @pytest.mark.only_postgres
 def test_a_deadlock_that_it_loses_is_tried_again(acme: Account, caplog: pytest.LogCaptureFixture) -> None:
-    """The other side has written the same record, wants the wallet that the settlement holds, and changes its mind."""
+    """The other session has written the same record, wants the wallet that the settlement holds, and rolls back."""
     settle(unsettled(served(acme)))
     generation = served(acme)
     with foreign_connection() as other:
-        other.execute("SET deadlock_timeout = '60s'")  # the settlement's own is a second: it notices, and loses
+        other.execute("SET deadlock_timeout = '60s'")  # the settlement's own is a second, so it is the one that loses
         other.execute("CREATE TEMPORARY TABLE copy AS SELECT * FROM billing_generation")
         other.execute("UPDATE copy SET id = %s", [generation.pk])
         other.execute("INSERT INTO billing_generation SELECT * FROM copy")
@@ -148,10 +148,10 @@ def test_a_deadlock_that_it_loses_is_tried_again(acme: Account, caplog: pytest.L
 
 @pytest.mark.only_postgres
 def test_two_that_settle_one_request_at_once_book_it_once(acme: Account) -> None:
-    """The second begins while the first is uncommitted, and so cannot see the record that it waits for."""
+    """The second begins while the first is uncommitted, and so cannot see the record for which it waits."""
     first = served(acme)
     again = served(acme, id=first.pk)
-    keep_terms(first, "settlement")  # else the second would wait for these
+    keep_terms(first, "settlement")  # or the second would wait for these
     with ThreadPoolExecutor(1) as pool:
         with transaction.atomic(using="settlement"):
             settled = book(first)

@@ -1,4 +1,4 @@
-"""Outcomes that wait on the disk: kept whole, settled once, set aside where they cannot be."""
+"""Outcomes that wait on the disk are kept whole, settled once, and set aside if they cannot be settled."""
 
 import os
 import resource
@@ -60,16 +60,16 @@ def test_what_waits_is_settled_once(acme: Account, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class OnDisk:
-    """A call that asks the system to keep a file or a folder, or that moves or removes one."""
+    """Holds a system call that syncs, moves or removes a file or a folder."""
 
     call: str
     path: Path
-    content: bytes | None = None  # of a file that is synced, as the system has it then
+    content: bytes | None = None  # of a synced file, as the system has it then
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[OnDisk]:
-    """What the process asks of the system, in order; every call is carried out."""
+    """Records the process's calls in order; every call is carried out."""
     recorded: list[OnDisk] = []
     fsync, rename, unlink = os.fsync, os.rename, os.unlink
 
@@ -93,7 +93,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[OnDisk]:
 
 
 def test_an_outcome_is_on_the_disk_when_put_returns(acme: Account, folder: Path, calls: list[OnDisk]) -> None:
-    """The new folder in its parent, the whole file before it gets its name, and the name in the folder."""
+    """The new folder is synced in its parent, the whole file before it gets its name, and the name in the folder."""
     spool.put(unsettled(served(acme)))
     (path,) = folder.iterdir()
     partial = path.with_suffix(f".{os.getpid()}{spool.PARTIAL}")
@@ -154,7 +154,7 @@ def test_a_file_cut_short_is_poison(acme: Account, folder: Path) -> None:
 
 
 def claimed_by(pid: int, folder: Path) -> Path:
-    """The only outcome, as a process with this number claims it."""
+    """Claims the only outcome as a process with this id would."""
     (path,) = folder.iterdir()
     return path.rename(path.with_suffix(f".{pid}{spool.CLAIMED}"))
 
@@ -175,7 +175,7 @@ def test_what_a_dead_process_claimed_goes_back(acme: Account, folder: Path) -> N
 
 
 def test_what_an_earlier_process_of_our_own_number_claimed_goes_back(acme: Account, folder: Path) -> None:
-    """In containers every gateway has the same number."""
+    """In containers every gateway has the same process id."""
     spool.put(unsettled(served(acme)))
     claimed_by(os.getpid(), folder)
     spool.reclaim()
@@ -218,12 +218,12 @@ def test_a_record_without_its_account_is_set_aside(acme: Account, folder: Path) 
 
 @contextmanager
 def read_only() -> Iterator[None]:
-    """The settlement's connections may not write: a standby that has not been promoted yet."""
+    """Makes the settlement's connections read-only, as on a standby that has not been promoted yet."""
     options = connections["settlement"].settings_dict["OPTIONS"]
     before = dict(options)
     if connection.vendor == "postgresql":
         options["options"] = f"{options['options']} -c default_transaction_read_only=on"
-        options["target_session_attrs"] = "any"  # which a pooler cannot tell
+        options["target_session_attrs"] = "any"  # a pooler cannot check this
     else:
         options["init_command"] = f"{options['init_command']} PRAGMA query_only=ON;"
     _reconnect()
@@ -240,7 +240,7 @@ def _reconnect() -> None:
 
 
 def test_a_database_that_refuses_everybody_is_waited_for(acme: Account, folder: Path) -> None:
-    """It is no fault of the records, none of which is set aside."""
+    """This is not the records' fault, and none of them is set aside."""
     for _ in range(2 * spool.MOST_FAULTS):
         spool.put(unsettled(served(acme)))
     with read_only():
@@ -252,7 +252,7 @@ def test_a_database_that_refuses_everybody_is_waited_for(acme: Account, folder: 
 
 @contextmanager
 def full_disk() -> Iterator[None]:
-    """Files may have 100 bytes: a write of more takes those, and fails."""
+    """Limits files to 100 bytes: a larger write is cut there and fails."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
     try:

@@ -1,4 +1,4 @@
-"""Connections that are lost while a settlement is on its way: whether it was committed or not, it is billed once."""
+"""A request is billed once, even if the connection is lost while it is settled and the commit is uncertain."""
 
 import threading
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def acme() -> Account:
 
 @pytest.fixture
 def lossy() -> Iterator[LossyProxy]:
-    """The settlement's connections go through it."""
+    """Leads the settlement's connections through a proxy that can lose them."""
     database = connections["settlement"].settings_dict
     before = {name: database[name] for name in ("HOST", "PORT")}
     with LossyProxy(int(database["PORT"])) as proxy:
@@ -86,7 +86,7 @@ def test_a_backend_that_is_killed_while_it_waits_is_tried_again(
 
 
 def test_a_record_that_is_found_is_on_the_disk_before_anybody_is_told(acme: Account) -> None:
-    """Its commit may have been one that did not wait for the disk, and whoever made it may have got no further."""
+    """Its commit may not have waited for the disk, and its writer may have stopped right after it."""
     generation = served(acme)
     with connections["settlement"].cursor() as cursor:
         cursor.execute("SET synchronous_commit = off")

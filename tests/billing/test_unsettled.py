@@ -1,4 +1,4 @@
-"""A worker's form of a generation writes what the models would write."""
+"""A worker's form of a generation writes the same as the models."""
 
 from dataclasses import replace
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Usage by days equals the records to the last digit, wherever the watermark stands, and reads little."""
+"""Usage by days equals the records to the last digit, wherever the watermark is, and reads few rows."""
 
 import json
 import re
@@ -26,7 +26,7 @@ from tests.factories import new_account, new_key, served
 pytestmark = pytest.mark.django_db
 
 GROUPINGS = list(chain.from_iterable(combinations(By, count) for count in (0, 1, 2, len(By))))
-ALIASES = [uuid7(), uuid7()]  # of the first and of the second account
+ALIASES = [uuid7(), uuid7()]  # for the first and the second account
 
 exact = st.decimals(min_value=0, max_value=1_000_000, places=10)
 perhaps = st.none() | exact
@@ -58,7 +58,7 @@ story = st.lists(served_request | rolled_up_so_far, max_size=16)
 
 
 class World:
-    """Two accounts with a currency and two keys each, and a clock of their own."""
+    """Holds two accounts, each with a currency and two keys, and a clock of their own."""
 
     def __init__(self) -> None:
         self.accounts = [new_account(currency="EUR"), new_account(currency="USD")]
@@ -66,7 +66,7 @@ class World:
         self.now = START
 
     def live(self, step: dict[str, Any]) -> None:
-        """One step of a story."""
+        """Runs one step of a story."""
         step = dict(step)
         if "limit" in step:
             advance_until(self.now - timedelta(hours=step["hours_ago"]), step["limit"])
@@ -81,7 +81,7 @@ class World:
         settled_at(self.now, record)
 
     def check(self, days: Days, by: tuple[By, ...]) -> None:
-        """Every scope of the first account, beside its records."""
+        """Compares every scope of the first account with its records."""
         account, (key, _) = self.accounts[0], self.keys[0]
         scopes: list[dict[str, Any]] = [{}, {"key_id": key.pk}, {"alias_id": ALIASES[0]}]
         scopes += [{"provider": "sim", "model": "test/echo"}, {"region": "FRPAR", "key_id": key.pk}]
@@ -201,7 +201,7 @@ def test_parts_of_a_scope_and_the_rest_are_the_whole(acme: Account, is_rolled_up
 
 
 def test_sums_outgrow_a_column_only_in_statistics(acme: Account) -> None:
-    """Each day fits 64 bits; on PostgreSQL, their sum need not."""
+    """Each day fits into 64 bits; on PostgreSQL, their sum need not."""
     most = Decimal(600_000_000)
     for days in (0, 1) if connection.vendor == "postgresql" else (0,):
         settled_at(START + timedelta(days=days), served(acme, energy_wh=most))
@@ -211,14 +211,14 @@ def test_sums_outgrow_a_column_only_in_statistics(acme: Account) -> None:
     assert expected == most * len(breakdown(Scope(acme.pk), MONTH, By.DAY))
 
 
-# A year of an alias whose records nobody counts any more: what is read is a row for each day and route, and the tail.
+# It is a year of an alias, in which records are never counted: a row for each day and route is read, and the tail.
 DAYS, ROUTES, ROLLED_RECORDS, TAIL = 365, 2, 1000, 40
 YEAR = Days(START.date() - timedelta(days=DAYS - 1), START.date() + timedelta(days=1))
 
 
 @pytest.fixture
 def scopes(no_dead_rows: None, acme: Account) -> list[Scope]:
-    """An account, a key and an alias, beside another account's records and the rows of a third."""
+    """Builds scopes of an account, a key and an alias, with another account's records and the rows of a third."""
     for account in (acme, new_account()):
         key, _ = new_key(account)
         alias_id = uuid7()
@@ -273,7 +273,9 @@ def test_five_million_records_are_two_selects(scopes: list[Scope], django_assert
 
 @pytest.fixture
 def few_are_read_by_index(scopes: list[Scope]) -> Iterator[None]:
-    """Tables this small may be read whole at less cost, by statistics that vary: asked is whether the indexes fit."""
+    """Forces plans by index: tables this small may be cheaper to read whole, but the test is whether the indexes
+    fit.
+    """
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE billing_generation")
         cursor.execute("ANALYZE billing_dailyusage")
@@ -298,7 +300,7 @@ def test_postgresql_reads_the_rows_and_the_tail_by_their_indexes(scopes: list[Sc
 
 
 def _scans(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The nodes that read tables: a plan's leaves, or the heap's side of a bitmap."""
+    """Yields the plan's nodes that read tables: leaves, or the heap side of a bitmap."""
     if "Relation Name" in node:
         if node["Relation Name"] != "billing_usagewatermark":
             yield node

@@ -1,4 +1,4 @@
-"""Settled records on days of one's choice, and rollups that believe it is then; and what the records themselves say."""
+"""Settles records on days of one's choice, rolls them up as of a given time, and adds the records up for comparison."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -16,13 +16,13 @@ from billing.usage.statistics import By, Days, Totals
 from gateway.money import EXACT
 
 AT_ONCE = timedelta(0)
-# Midnight is near, so that a few hours make several days.
+# It is near midnight, so that a few hours cover several days.
 START = (timezone.now() - timedelta(days=30)).replace(hour=22, minute=0, second=0, microsecond=0)
 MONTH = Days(START.date(), START.date() + timedelta(days=31))
 
 
 def settled_at(moment: datetime, record: Generation) -> Generation:
-    """Settles the record as if it had been then."""
+    """Settles the record as if it had happened then."""
     ledger.book(record, using="default")
     Generation.objects.filter(pk=record.pk).update(created_at=moment)
     return Generation.objects.get(pk=record.pk)
@@ -40,7 +40,7 @@ def advance_all() -> int:
 
 
 def rows() -> list[dict[str, Any]]:
-    """Every row of the rollups, without its id."""
+    """Returns every row of the rollups, without its id."""
     return [
         {name: value for name, value in row.items() if name != "id"}
         for row in DailyUsage.objects.order_by(*(f.name for f in DailyUsage._meta.fields if f.name != "id")).values()
@@ -48,7 +48,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def rolled_up() -> int:
-    """How many records the rows hold."""
+    """Returns how many records the rows count."""
     return sum(DailyUsage.objects.values_list("requests", flat=True))
 
 
@@ -57,7 +57,7 @@ def watermark(account_id: UUID) -> datetime:
 
 
 def added_up(records: Iterable[Generation], by: Iterable[By] = ()) -> dict[tuple[Any, ...], Totals]:
-    """The records added up one by one, by nothing that the product uses for it."""
+    """Adds the records up one by one, without using the product's code for it."""
     groups: dict[tuple[Any, ...], list[Generation]] = defaultdict(list)
     for record in records:
         day = record.created_at.astimezone(UTC).date()

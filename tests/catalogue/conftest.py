@@ -1,4 +1,4 @@
-"""Small catalogues that are seeded or refused, and a reader of what was seeded."""
+"""Provides small catalogues to be seeded or refused, and a reader of what was seeded."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,19 +29,19 @@ def refused(seed: Seed, tmp_path: Path) -> Refused:
 
 @pytest.fixture
 def acme() -> Entry:
-    """A file with one provider."""
+    """Returns a file with one provider."""
     return {"providers": [dict(PROVIDER)]}
 
 
 @pytest.fixture
 def llama(acme: Entry) -> Entry:
-    """A file with one provider and one model, without regions."""
+    """Returns a file with one provider and one model, without regions."""
     return {**acme, "models": [{**MODEL, "pricing": dict(MODEL["pricing"])}]}
 
 
 @pytest.fixture
 def read() -> Iterator[Read]:
-    """Reads the catalogue as it is when the test first asks."""
+    """Reads the catalogue as it is at the test's first call."""
     token = new_key(new_account())[1]
     forget_snapshot()
 

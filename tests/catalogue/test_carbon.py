@@ -1,4 +1,4 @@
-"""Energy and carbon of a request (docs/api.md#energy-and-carbon)."""
+"""A request's energy and carbon follow docs/api.md#energy-and-carbon."""
 
 from decimal import Decimal
 
@@ -51,7 +51,7 @@ BY_KIND = EnergyFactors(PER_TOKEN, PER_PROMPT_TOKEN, 44, FIGURES)
 
 
 def test_each_kind_of_token_counts_at_its_own_figure() -> None:
-    """500 of output, 800 processed and 200 cached: 0.1 + 0.016 + 0.00004 Wh."""
+    """The tokens are 500 of output, 800 processed and 200 cached: 0.1 + 0.016 + 0.00004 Wh."""
     assert footprint_of(USAGE, BY_KIND) == Footprint(
         energy_units=1_160_400_000,
         carbon_units=51_057_600,
@@ -65,7 +65,7 @@ def test_each_kind_of_token_counts_at_its_own_figure() -> None:
 
 
 def test_what_was_measured_wins_and_has_no_bounds() -> None:
-    """0.25 Wh at 44 g/kWh."""
+    """It is 0.25 Wh at 44 g/kWh."""
     measured = Footprint(2_500_000_000, 110_000_000, embodied_units=58_000_000, source="measured")
     assert footprint_of(USAGE, BY_KIND, 2_500_000_000) == measured
     unknown = EnergyFactors(None, None, 44)

@@ -1,4 +1,4 @@
-"""The catalogue in the admin: what staff can do, and cannot."""
+"""Staff can change some parts of the catalogue in the admin, and not others."""
 
 import json
 import re
@@ -318,7 +318,7 @@ def test_the_form_is_for_who_may_change_providers(seed: Seed, llama: Entry, clie
 
 
 def refusal_of(slug: str) -> tuple[int, str] | None:
-    """The refusal of a request for this model of Acme's."""
+    """Returns the refusal of a request for this model of Acme's, if it is refused."""
     forget_snapshot()
     snapshot.refresh()
     try:
@@ -381,13 +381,13 @@ def act(client: Client, row: Row, action: str, reason: str = "") -> Any:
 
 
 def history(row: Row) -> list[str]:
-    """The history that the admin shows of a row, oldest first."""
+    """Returns the history that the admin shows of a row, oldest first."""
     entries = LogEntry.objects.filter(object_id=str(row.pk), content_type__model=row._meta.model_name)
     return [entry.get_change_message() for entry in entries.order_by("pk")]
 
 
 def _inputs(formset: "BaseInlineFormSet[Any, Any, Any]") -> Iterator[tuple[str, Any]]:
-    """The fields of this formset, as a browser would send them back."""
+    """Yields the fields of this formset, as a browser would send them back."""
     for form in [formset.management_form, *formset.forms]:
         for name in form.fields:
             yield form.add_prefix(name), form[name].value()

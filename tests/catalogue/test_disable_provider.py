@@ -1,4 +1,4 @@
-"""`disable_provider` and `enable_provider`: a provider leaves a running gateway, and comes back."""
+"""`disable_provider` takes a provider out of a running gateway, and `enable_provider` brings it back."""
 
 import pytest
 

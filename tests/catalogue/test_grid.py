@@ -1,4 +1,4 @@
-"""Grid intensities by the hour: imported in the sources' own forms, in force for their time, followed by routes."""
+"""Hourly grid intensities are imported in the sources' own formats, apply for their time, and are used by routes."""
 
 import io
 import itertools
@@ -56,7 +56,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None
 
 @pytest.fixture
 def imported(sources: GridSources, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Runs the command against the server, which says `answer` at the source's path."""
+    """Runs the command against the server, which sends `answer` at the source's path."""
     sources.answers.clear()
     sources.asked.clear()
     monkeypatch.setenv("ENTSOE_TOKEN", "secret-of-entsoe-1234")
@@ -105,7 +105,7 @@ def test_carbonintensity_says_what_was_and_what_is_expected(imported: Callable[.
 def test_entsoe_s_production_is_weighed_by_what_each_type_emits(
     imported: Callable[..., str], sources: GridSources
 ) -> None:
-    """Nuclear 12 and gas 490 gCO2e/kWh; what pumps took is no production, and storage has no figure."""
+    """Nuclear emits 12 and gas 490 gCO2e/kWh; consumption by pumps is not production, and storage has no figure."""
     answer = generation(
         series("B14", NOON, NOON + HOUR, {1: 900}, curve="A03"),
         series("B04", NOON, NOON + HOUR, {1: 100}, step="PT60M"),
@@ -215,7 +215,7 @@ def test_a_source_that_cannot_be_reached_is_named_without_its_address(
 
 
 def test_an_answer_that_trickles_is_given_up_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A byte at a time keeps each single read alive; what counts is the whole."""
+    """Each single read succeeds, one byte at a time; the deadline is for the whole."""
     moments = itertools.count(step=3.0)
     monkeypatch.setattr(grid_import, "time", SimpleNamespace(monotonic=lambda: next(moments)))
     trickle = Trickle(io.BytesIO(b" " * 100))
@@ -227,7 +227,7 @@ def test_an_answer_that_trickles_is_given_up_at_its_deadline(monkeypatch: pytest
 
 
 class Trickle(io.BufferedReader):
-    """A body of which a byte comes at a time."""
+    """Returns one byte of the body at a time."""
 
     bytes_read = 0
 
@@ -258,7 +258,7 @@ def test_a_slot_is_in_force_for_its_time_and_stands_in_for_three_hours(seed: See
 
 @pytest.fixture
 def two_regions(seed: Seed, llama: Entry) -> None:
-    """A model in Paris and Stockholm, whose annual figures are 44 and 36."""
+    """Seeds a model in Paris and Stockholm, whose annual figures are 44 and 36."""
     llama["models"][0]["regions"] = [{"locode": "FRPAR"}, {"locode": "SESTO"}]
     seed({**llama, "grid": {"source": "A table", "as_of": "2025-09-08", "FR": 44, "SE": 36, "WORLD": 473}})
     snapshot.refresh()

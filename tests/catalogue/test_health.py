@@ -1,4 +1,4 @@
-"""Provider status: what workers note, what they share, and what follows from it. The clock is moved by hand."""
+"""Workers note calls of providers, share the notes, and derive each status from them. The clock is moved by hand."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -31,7 +31,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """At noon."""
+    """Starts a clock at noon."""
     forget_health()
     return Clock(monkeypatch)
 

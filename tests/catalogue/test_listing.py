@@ -1,4 +1,4 @@
-"""The catalogue as clients read it, entry by entry (docs/api.md#models)."""
+"""Clients read the catalogue entry by entry (docs/api.md#models)."""
 
 import time
 from datetime import UTC, datetime
@@ -179,7 +179,7 @@ def test_created_is_when_the_offer_was_first_taken_in_where_its_file_does_not_sa
 
 
 def test_many_offers_are_listed_from_what_was_prepared(seed: Seed, read: Read) -> None:
-    """After the first time no query but who asks, and which quotas are spent; and not another byte is built."""
+    """After the first time it only queries the caller and the spent quotas, and builds no further bytes."""
     quota_less = catalogue(model("echo", regions=[region("FRPAR", daily_token_quota=10)]))
     seed(quota_less)
     offer_many(models.Provider.objects.get(slug="sim"))
@@ -196,7 +196,7 @@ def test_many_offers_are_listed_from_what_was_prepared(seed: Seed, read: Read) -
 
 
 def offer_many(at: models.Provider) -> None:
-    """As many more offers as a large catalogue has, each with one priced region."""
+    """Writes as many more offers as a large catalogue has, each with one priced region."""
     offers = [
         models.Model(
             provider=at, canonical_id=f"many/model-{n}", name=f"Model {n}", upstream_model="echo", modality="chat"

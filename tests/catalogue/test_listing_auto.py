@@ -1,4 +1,4 @@
-"""The entries of auto ids: what their candidates share (docs/api.md#models)."""
+"""The entries of auto ids show what their candidates have in common (docs/api.md#models)."""
 
 import pytest
 
@@ -96,7 +96,7 @@ def test_ranking_and_range_go_by_base_prices(seed: Seed, read: Read) -> None:
         ({"pricing": PRICES | {"currency": "GBP"}}, False, True),
         ({"energy_per_token_wh": None}, True, False),
         ({"regions": [region("ISREY")]}, True, False),
-        # What could not be chosen anyway says nothing about the range.
+        # A route that cannot be chosen does not affect the range.
         ({"pricing": None, "state": "unavailable"}, True, True),
         ({"pricing": None, "modality": "embedding"}, True, True),
         ({"pricing": None, "provider": "keyless"}, True, True),

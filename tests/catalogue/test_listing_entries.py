@@ -1,4 +1,4 @@
-"""Every entry of two whole catalogues as clients read it (docs/api.md#models)."""
+"""Clients read every entry of two whole catalogues (docs/api.md#models)."""
 
 import itertools
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Filters of the listing (docs/api.md#models)."""
+"""The listing has filters (docs/api.md#models)."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""ETags of the listing: who has it already is not sent it again."""
+"""The listing has ETags, so a client that has it already does not receive it again."""
 
 from collections.abc import Callable
 

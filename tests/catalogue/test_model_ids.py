@@ -1,4 +1,4 @@
-"""The meaning of a `model` string (docs/api.md#model-ids)."""
+"""A `model` string has the meaning that docs/api.md#model-ids gives it."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `GET /v1/models/{id}` (docs/api.md#models), for explicit ids."""
+"""`GET /v1/models` and `GET /v1/models/{id}` (docs/api.md#models) show explicit ids."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ def find(customer: Customer, model_id: str) -> Json:
 
 
 def listed(customer: Customer) -> dict[str, Json]:
-    """The explicit entries of the list, by id."""
+    """Returns the list's explicit entries, by id."""
     envelope = customer.http.get("/v1/models").json()
     assert set(envelope) == {"object", "data"}
     assert envelope["object"] == "list"
@@ -104,7 +104,7 @@ def test_what_is_unknown_is_absent(account: Customer) -> None:
 
 
 def catalogue_with(simulator: Simulator, *models: Json) -> Json:
-    """The usual one with these models, and with two that say little of themselves."""
+    """Builds the usual catalogue with these models, and with two that have few facts."""
     unknown = {"context_length": None, "max_output_tokens": None}
     plain = model("plain", capabilities=None, **unknown)
     streams = model("streams", capabilities={"streaming": True, "image_input": True}, **unknown)
@@ -200,7 +200,7 @@ def test_a_change_of_the_catalogue_is_served_by_every_worker(
 
 
 def served(customer: Customer) -> tuple[int, int]:
-    """Answers for a model that is being added, and for a region that is being closed."""
+    """Returns the statuses of a model that is being added, and of a region that is being closed."""
     newcomer = customer.http.get("/v1/models/sim/test/newcomer").status_code
     closing = customer.http.post(PATH, json=question("sim/test/echo/DEFRA")).status_code
     return newcomer, closing
@@ -208,7 +208,7 @@ def served(customer: Customer) -> tuple[int, int]:
 
 @contextmanager
 def only_worker(gateway: GatewayServer, pid: int) -> Iterator[None]:
-    """Holds the other workers, so that this one accepts every connection."""
+    """Freezes the other workers, so that this one accepts every connection."""
     others = [other for other in gateway.worker_pids() if other != pid]
     assert others
     for other in others:

@@ -1,4 +1,4 @@
-"""Which ids a message names to somebody who asked for a model that is not there."""
+"""A message about an unknown model names the nearest ids."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""A form of staff that was opened before somebody else changed the row overwrites nothing."""
+"""A form that was opened before another person changed the row overwrites nothing."""
 
 from decimal import Decimal
 from typing import Any
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 
 class Tab:
-    """The form of a row in one tab of a browser, as it was when it was opened."""
+    """Holds a row's form in one tab of a browser, as it was when it was opened."""
 
     def __init__(self, client: Client, row: Model) -> None:
         self.client, self.row = client, row
@@ -34,7 +34,7 @@ class Tab:
         self.fields: dict[str, Any] = filled_in(client.get(self.address).text, form)
 
     def save(self, **changes: str) -> str:
-        """Sends the form with these fields changed, and returns what the page says; empty if it is saved."""
+        """Sends the form with these fields changed, and returns the text of the page, or nothing if it is saved."""
         answer = self.client.post(self.address, self.fields | changes)
         return "" if answer.status_code == 302 else plain(answer.text)
 

@@ -1,4 +1,4 @@
-"""The history of prices: who changed which, when, from what to what."""
+"""The history of prices has each change with its author, its time, and the old and new price."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -19,12 +19,12 @@ Change = tuple[str, Decimal | None, str, Decimal | None, str]
 
 
 def history(route: str = ROUTE) -> list[Change]:
-    """Newest first."""
+    """Returns the route's changes, newest first."""
     return [(c.field, c.old, c.currency_old, c.new, c.currency_new) for c in price_history.of_route(route, 100)]
 
 
 def since(seen: int) -> set[Change]:
-    """The changes after the first so many."""
+    """Returns the changes after the first `seen`."""
     return set(history()[: PriceChange.objects.count() - seen])
 
 

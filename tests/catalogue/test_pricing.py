@@ -1,4 +1,4 @@
-"""The cost of a request (docs/api.md#cost)."""
+"""A request's cost follows docs/api.md#cost."""
 
 import json
 from dataclasses import replace
@@ -77,7 +77,7 @@ def test_a_cache_price_of_zero_is_a_price() -> None:
     ("prompt", "applied"), [(0, CACHING), (100, CACHING), (101, LONG), (1000, LONG), (1001, LONGER), (10**9, LONGER)]
 )
 def test_a_prompt_above_a_threshold_prices_the_whole_request(prompt: int, applied: Price) -> None:
-    """All tokens of it, the first ones too, whichever way the prompt is spread over its buckets."""
+    """This includes its first tokens, in whatever buckets the prompt is."""
     usages = (
         Usage(uncached_prompt=prompt, completion=500),
         Usage(cache_read=prompt // 2, cache_write_5m=prompt - prompt // 2, completion=500),
@@ -138,7 +138,7 @@ def test_more_tokens_never_cost_less(usage: Usage, price: Price, at: Rates, buck
 
 @given(usages, prices, rates)
 def test_money_is_rounded_once(usage: Usage, price: Price, at: Rates) -> None:
-    """Half a unit from the exact product, and no further: nothing was rounded on the way."""
+    """The result is within half a unit of the exact product, so nothing was rounded on the way."""
     exact = Fraction(usage.completion) * Fraction(price.completion) / 10**6 * Fraction(at.account)
     assert abs(Fraction(cost(usage, price, at).completion) - exact) <= Fraction(1, 2 * 10**10)
 
@@ -149,7 +149,9 @@ def test_the_cost_in_eur_is_that_of_an_account_in_eur(usage: Usage, price: Price
 
 
 def test_a_product_of_more_than_28_digits_is_rounded_once() -> None:
-    """A little more than half a unit: Decimal's usual context would cut the little, and round the tie to even."""
+    """It is a little more than half a unit: Decimal's usual context would drop the little, and round the tie to
+    even.
+    """
     price = Price("EUR", prompt=Decimal("49999900.0000000001"), completion=Decimal(0))
     at = Rates(account=Decimal("1.000000000001"), eur=Decimal(1))
     assert cost(Usage(uncached_prompt=1), price, at).prompt == Decimal("49.9999000001")
@@ -195,7 +197,7 @@ def test_rates_go_through_eur(price: str, account: str, account_rate: str, eur_r
         ("3", "0.333333333333", "0.333333333333"),
         ("1.5", "0.666666666667", "0.666666666667"),
         ("0.7", "1.428571428571", "1.428571428571"),
-        ("1.0837", "0.922764602750", "0.922764602750"),  # of …7498…
+        ("1.0837", "0.922764602750", "0.922764602750"),  # rounded from …7498…
     ],
 )
 def test_a_rate_is_rounded_to_twelve_digits(units_per_eur: str, account_rate: str, eur_rate: str) -> None:

@@ -1,6 +1,6 @@
-"""Provider status from the outside: what upstreams do becomes what `/v1/providers` says (docs/api.md#providers).
+"""The behaviour of upstreams becomes the status that `/v1/providers` shows (docs/api.md#providers).
 
-Each test has a provider of its own. A worker adds up what it saw each second, so each status is waited for.
+Each test has a provider of its own. A worker adds up what it saw each second, so tests wait for each status.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-ATTEMPTS = 5  # the fewest to judge by
+ATTEMPTS = 5  # the fewest for a verdict
 FIRST_BYTE_SECONDS = 2
 BEHAVIOURS = {
     "fails": "status:500",
@@ -87,7 +87,7 @@ def customer(server: GatewayServer, open_account: OpenAccount) -> Customer:
 
 
 def statuses(customer: Customer) -> dict[str, str]:
-    """Every provider's status as published now."""
+    """Returns every provider's status as published now."""
     listed: dict[str, Any] = customer.http.get("/v1/providers").json()
     return {found["name"]: found["status"] for found in listed["data"]}
 
@@ -110,20 +110,20 @@ def everything_noted(customer: Customer) -> None:
 
 
 def noted(customer: Customer, who: str) -> tuple[int, int]:
-    """The attempts and failures of a provider that are in the table."""
+    """Returns a provider's attempts and failures in the table."""
     statement = "SELECT SUM(attempts), SUM(failures) FROM catalogue_providerminute WHERE provider = %s"
     ((attempts, failures),) = customer.gateway.query(statement, [who])
     return int(attempts or 0), int(failures or 0)
 
 
 def last_failure(customer: Customer, who: str) -> str:
-    """The words of the last failure of a provider that is in the table."""
+    """Returns the message of a provider's last failure in the table."""
     statement = "SELECT words FROM catalogue_providerfailure WHERE provider = %s"
     ((words,),) = customer.gateway.query(statement, [who])
     return str(words)
 
 
-DOWN = {  # which behaviour of whom, whether it streams, and the words of the failure
+DOWN = {  # the provider's behaviour, whether it streams, and the failure's message
     "failing": ("fails", False, "answered with HTTP 500"),
     "limiting": ("limits", True, "answered with HTTP 429"),
     "forbidding": ("forbids", False, "does not accept the operator's key"),

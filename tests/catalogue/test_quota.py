@@ -1,4 +1,4 @@
-"""Daily token quotas: what is used, what is held, what staff may do. The clock is moved, never waited for."""
+"""Daily token quotas have their use, their holds and the staff's buttons. Tests move the clock and never wait."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 
@@ -20,7 +20,7 @@ MIDNIGHT = datetime(2026, 11, 21, tzinfo=UTC)
 
 @pytest.fixture
 def regions(seed: Seed, llama: Entry) -> dict[str, Region]:
-    """FRPAR and DEFRA with a quota of 100, USQAS without."""
+    """Seeds FRPAR and DEFRA with a quota of 100, and USQAS without one."""
     llama["models"][0]["regions"] = [
         {"locode": "FRPAR", "daily_token_quota": 100},
         {"locode": "DEFRA", "daily_token_quota": 100},

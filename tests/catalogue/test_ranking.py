@@ -1,4 +1,4 @@
-"""The laws of automatic routing, as properties of pure functions (docs/api.md#automatic-routing)."""
+"""Automatic routing obeys laws, tested as properties of pure functions (docs/api.md#automatic-routing)."""
 
 import uuid
 from collections import Counter
@@ -26,11 +26,11 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ECHO = AutoId("test/echo")
 CHAT = ("chat", "completion")
 USD_PER_EUR = {"USD": Decimal("1.25")}
-UNKNOWN = Decimal("Infinity")  # sorts behind whatever is known
+UNKNOWN = Decimal("Infinity")  # sorts after whatever is known
 EU_SEATS, OTHER_SEATS = ("FR", "DE"), ("NO", "CH", "US")
 
 objectives = st.sampled_from(["carbon", "cost"])
-# Few values, so that ties are frequent. 0.6 + 1.2 EUR cost what 0.75 + 1.5 USD cost.
+# There are few values, so that ties are frequent. 0.6 + 1.2 EUR cost the same as 0.75 + 1.5 USD.
 prices = st.sampled_from(
     [
         PRICE,
@@ -38,7 +38,7 @@ prices = st.sampled_from(
         Price("EUR", Decimal("1.2"), Decimal("0.6")),
         Price("EUR", Decimal("0.1"), Decimal("0.1")),
         Price("EUR", Decimal(0), Decimal(0)),
-        Price("GBP", Decimal("0.1"), Decimal("0.1")),  # without a rate
+        Price("GBP", Decimal("0.1"), Decimal("0.1")),  # a currency without a rate
         None,
     ]
 )
@@ -60,7 +60,9 @@ def ranked(found: Sequence[Route], objective: str = "carbon") -> Ranking:
 
 
 def is_sovereign(one: Route) -> bool:
-    """The rule in words: eu_native, without us_legal_reach, seated in an EU member state, in an EU/EEA region."""
+    """Tells whether a route is eu_native, without us_legal_reach, seated in an EU member state, and in an EU/EEA
+    region.
+    """
     at = one.upstream
     entity = at.eu_native and not at.us_legal_reach and at.country in EU_SEATS
     return entity and one.locode in {"FRPAR", "DEFRA", "NOOSL"}
@@ -79,13 +81,13 @@ def cost(one: Route) -> Decimal:
 
 
 def steps(one: Route, objective: str) -> tuple[Decimal | bool, ...]:
-    """The measures of a route, in the order of the steps; the smaller the better."""
+    """Returns the measures of a route, in the order of the steps; smaller is better."""
     measures = (carbon(one), cost(one)) if objective == "carbon" else (cost(one), carbon(one))
     return (not is_sovereign(one), *measures)
 
 
 def reason_of(found: Sequence[Route], objective: str) -> str:
-    """Told once more, and naively: after which step was one route left?"""
+    """Computes the reason independently and naively: the step after which one route was left."""
     if len(found) == 1:
         return "only_route"
     names = ["lowest_carbon_intensity", "lowest_cost"]
@@ -234,7 +236,7 @@ def test_what_counts_as_sovereign(country: str, locode: str, fields: dict[str, A
 
 @dataclass(frozen=True)
 class Defect:
-    """A reason that keeps a route from taking part, and the refusal where it leaves none."""
+    """Holds a reason that excludes a route, and the refusal if it leaves no route."""
 
     refusal: tuple[int, str, str, str | None]
     offer: dict[str, Any]
@@ -252,7 +254,7 @@ UNAVAILABLE = (503, "provider_unavailable", "model_unavailable", "model")
 NOT_CONFIGURED = (503, "provider_unavailable", "provider_not_configured", None)
 UNPRICED = (503, "provider_error", "provider_error", None)
 NOT_FOUND = (404, "not_found", "not_found", "model")
-# In the order in which they are looked at: whoever has several defects is kept out by the first.
+# They are in the order in which they are checked: a route with several defects is excluded by the first.
 DEFECTS = {
     "disabled": defect(DISABLED, offer={"state": "disabled"}),
     "retired": defect(DISABLED, offer={"retires_on": TODAY - timedelta(days=1)}),
@@ -269,12 +271,12 @@ REFUSALS = [NOT_FOUND, DISABLED, WRONG, UNAVAILABLE, NOT_CONFIGURED, UNPRICED]
 
 
 def offered(names: Sequence[frozenset[str]]) -> list[Offer]:
-    """An offer for each set of defects, each with one route."""
+    """Returns an offer for each set of defects, each with one route."""
     made = []
     for number, defects in enumerate(names):
         having = [found for name, found in DEFECTS.items() if name in defects]
         fields: dict[str, dict[str, Any]] = {"offer": {}, "route": {}, "upstream": {}}
-        for found in reversed(having):  # so that the first has the last word where two set the same field
+        for found in reversed(having):  # so that the first one wins if two set the same field
             fields["offer"] |= found.offer
             fields["route"] |= found.route
             fields["upstream"] |= found.upstream
@@ -346,7 +348,7 @@ def test_the_reasons_of_those_that_rest_are_told() -> None:
 
 @given(several, st.data())
 def test_an_explicit_id_has_no_others_and_no_reason(found: list[Route], data: st.DataObject) -> None:
-    """Whatever else is offered of the same model, better in every respect or not."""
+    """It holds whatever else is offered of the same model, even if it is better in every respect."""
     by_slug: dict[str, list[Route]] = {}
     for one in found:
         by_slug.setdefault(one.upstream.slug, []).append(one)

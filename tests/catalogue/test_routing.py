@@ -1,4 +1,4 @@
-"""An explicit id is a pin: the one route it names, or a refusal (docs/api.md#model-ids)."""
+"""An explicit id is a pin: it leads to the one route that it names, or to a refusal (docs/api.md#model-ids)."""
 
 from dataclasses import replace
 from datetime import date, timedelta

@@ -1,4 +1,4 @@
-"""Model ids through HTTP: the route that one pins, or the refusal that docs/api.md#error-codes names."""
+"""Over HTTP a model id leads to the route that it pins, or to the refusal of docs/api.md#error-codes."""
 
 import pytest
 
@@ -20,7 +20,7 @@ UNPRICED = (503, "provider_error", "provider_error", None)
 BAD_ALIAS = (400, "invalid_request_error", "invalid_alias_name", "model")
 NO_ALIAS = (404, "not_found", "alias_not_found", "model")
 
-# The id, what it is answered with, and what the message must say.
+# Each row is an id, the answer's error, and what the message must contain.
 REFUSED = [
     ("echo", INVALID, ["received 1 segment. Did you mean `sim/test/echo`", "`GET /v1/models` lists what is served."]),
     ("", INVALID, ["received 1 segment"]),

@@ -1,4 +1,4 @@
-"""Seeding from files that are in order."""
+"""Seeding writes the catalogue from correct files."""
 
 from datetime import date, timedelta
 from decimal import Decimal
@@ -201,7 +201,7 @@ def test_the_plain_tables_are_stored(seed: Seed) -> None:
 
 
 def test_energy_is_stored_by_kind_of_token(seed: Seed, llama: Entry) -> None:
-    """A number stands for low, value and high; an absent kind takes the dearer one before it."""
+    """A number stands for low, value and high; a missing kind gets the figures of the dearer one before it."""
     figures = {
         "wh": {"output": [0.0001, 0.0002, 0.0008], "prompt": 0.00002},
         "embodied_g": {"output": 0.00001, "cached": 0},

@@ -1,4 +1,6 @@
-"""Refusals of seeding: every fault is a line that names file, entry, field and reason, and nothing is written."""
+"""Seeding refuses faulty files: each fault is a line that names file, entry, field and reason, and nothing is
+written.
+"""
 
 import io
 import re

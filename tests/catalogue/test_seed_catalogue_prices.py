@@ -1,4 +1,4 @@
-"""Prices that move too far are held back, until somebody says that they are meant."""
+"""Prices that move too far are held back until the operator confirms them."""
 
 from decimal import Decimal
 
@@ -100,7 +100,7 @@ def test_the_flag_lets_an_exchange_rate_jump(seed: Seed) -> None:
 
 
 def test_prices_are_compared_at_the_rate_that_will_hold(seed: Seed, llama: Entry) -> None:
-    """A slipped rate makes no jump of a price that is right, and hides no jump of one that is wrong."""
+    """A wrong rate does not make a correct price jump, and does not hide the jump of a wrong one."""
     pricing = llama["models"][0]["pricing"]
     seed(llama, rates(USD=1.085))
     pricing |= {"currency": "USD", PROMPT: 0.65, COMPLETION: 1.3}
@@ -136,7 +136,7 @@ def tier(above: int = 1000, prompt: float = 1.2, completion: float = 1.8) -> Ent
 def test_tiers_that_jump_are_held_back(
     seed: Seed, llama: Entry, before: list[Entry], after: list[Entry], held: list[str]
 ) -> None:
-    """A tier that comes or goes is compared with what prompts of its length cost without it."""
+    """A tier that is added or removed is compared with the price of such prompts without it."""
     pricing = llama["models"][0]["pricing"]
     pricing["tiers"] = before
     seed(llama)

@@ -1,4 +1,4 @@
-"""The catalogue that ships: every route of it pinned, priced and placed, and every figure with its source."""
+"""In the shipped catalogue every route is pinned, priced and placed, and every figure has its source."""
 
 import functools
 import re
@@ -25,13 +25,13 @@ from tests.factories import forget_snapshot
 from tests.servers.process import ROOT
 from tools.management.commands.estimate_energy import SIZES
 
-TODAY = date(2026, 11, 29)  # the day the facts were gathered: offers retire later
+TODAY = date(2026, 11, 29)  # the day the facts were gathered: some offers end later
 MILLION = 1_000_000
 TABLES = ("places", "grid", "energy", "exchange_rates")
 DOCUMENTATION = ROOT / "docs" / "catalogue.md"
 UNPRICED = {"infomaniak/google/gemma-4-31b-it/CHGVA", "infomaniak/swiss-ai/apertus-v1.5-70b/CHGVA"}
 UNAVAILABLE = "google-vertex"  # takes OAuth tokens, which the gateway does not obtain
-# Ids that give auto/{creator}/{model} a real choice.
+# For these ids auto/{creator}/{model} has a real choice.
 FLAGSHIPS = {
     "meta/llama-3.3-70b-instruct",
     "mistralai/mistral-medium-3.5",
@@ -55,7 +55,7 @@ def rows(module_rows: None) -> None:
 
 @pytest.fixture
 def seeded(rows: None, db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The shipped catalogue, without any provider's credential."""
+    """Writes the shipped catalogue, without any provider's credential."""
     for variable in variables():
         monkeypatch.delenv(variable, raising=False)
     yield
@@ -64,7 +64,7 @@ def seeded(rows: None, db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 @pytest.fixture
 def shipped(seeded: None, monkeypatch: pytest.MonkeyPatch) -> Snapshot:
-    """The shipped catalogue, with every provider's credential."""
+    """Takes a snapshot of the shipped catalogue, with every provider's credential."""
     for variable in variables():
         monkeypatch.setenv(variable, "filled")
     return taken()
@@ -173,7 +173,9 @@ def test_long_prompts_of_openai_cost_double_and_their_completions_half_as_much_a
 
 
 def test_long_prompts_cost_more_from_where_the_provider_says(shipped: Snapshot) -> None:
-    """The first prompt that is dearer, in tokens, and how many times the prompt and the completion are then."""
+    """The table has the first dearer prompt, in tokens, and the factors for the prompt and the completion from
+    there.
+    """
     dearer = {
         "anthropic/anthropic/claude-haiku-5.5/global": (100_001, Decimal(5), Decimal(5)),
         "gemini/google/gemini-3.1-pro-preview/global": (200_001, Decimal(2), Decimal("1.5")),

@@ -1,4 +1,4 @@
-"""Automatic routing passes by a provider that is down, and one request in 30 seconds asks whether it is back.
+"""Automatic routing skips a provider that is down, and one request in 30 seconds probes whether it works again.
 
 The clock is moved by hand. docs/api.md#automatic-routing has the rule.
 """
@@ -40,7 +40,7 @@ def at(moment: datetime, patch: pytest.MonkeyPatch) -> None:
 
 
 def fails(*slugs: str, times: int = 5) -> None:
-    """Calls of these providers, which all failed; and a look at what follows."""
+    """Notes failed calls of these providers, and computes the resulting statuses."""
     for slug in slugs * times:
         health.note(slug, failed=True, words="It broke.")
     health.flush()
@@ -48,7 +48,7 @@ def fails(*slugs: str, times: int = 5) -> None:
 
 
 def another_worker(patch: pytest.MonkeyPatch, *, sees: str, since: datetime) -> None:
-    """The memory of another worker of the same gateway, which has seen for so long that a provider is down."""
+    """Gives the block another worker's memory, which has seen a provider down since then."""
     patch.setattr(health, "_probes", {})
     patch.setattr(health, "_passed_by", {sees})
     patch.setattr(health, "_down_since", {sees: since})
@@ -76,7 +76,7 @@ def chosen(found: Resolution) -> tuple[str, tuple[str, ...]]:
 
 
 def test_nothing_is_passed_by_while_all_are_well() -> None:
-    fails("middle", times=4)  # too few to judge by
+    fails("middle", times=4)  # too few for a verdict
     assert chosen(asked()) == ("clean", ())
 
 
@@ -132,7 +132,7 @@ def test_the_published_status_counts_staffs_word_included(monkeypatch: pytest.Mo
     assert chosen(asked(served_by(unwell, DIRTY))) == ("dirty", ("said-down",))
     at(NOON + 31 * SECONDS, monkeypatch)
     health.look()
-    assert chosen(asked(served_by(unwell, DIRTY))) == ("dirty", ("said-down",))  # no probe would change that word
+    assert chosen(asked(served_by(unwell, DIRTY))) == ("dirty", ("said-down",))  # no probe would change that status
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_a_request_probes_no_provider_that_it_would_not_prefer(monkeypatch: pyte
     health.look()
     assert chosen(asked()) == ("clean", ("dirty",))
     equal = at_grams("equal", 800)
-    found = asked(served_by(equal, DIRTY))  # another model, where it is as good as any
+    found = asked(served_by(equal, DIRTY))  # another model, for which it is as good as any
     assert (chosen(found), found.routing_reason) == (("dirty", ()), "round_robin")
 
 

@@ -1,4 +1,4 @@
-"""The worker's copy of the catalogue: one version, swapped whole, following every change."""
+"""A worker's copy of the catalogue is one version, replaced as a whole, and follows every change."""
 
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -22,7 +22,7 @@ ECHO = ("acme", "meta/llama")
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    """Other tests must not see this one's catalogue, nor this one theirs."""
+    """Keeps this test's catalogue from other tests, and theirs from this one."""
     forget_snapshot()
     yield
     forget_snapshot()
@@ -36,7 +36,7 @@ def llama_served(seed: Seed, llama: Entry) -> models.Region:
 
 
 def version_of(change: Callable[[], object]) -> int:
-    """The number of versions that a change moves."""
+    """Returns by how many versions a change advances the catalogue."""
     before = changes.version()
     change()
     return changes.version() - before
@@ -126,7 +126,7 @@ def test_the_admin_s_edit_is_served_after_a_refresh(llama_served: models.Region,
 
 
 def _sent(form: Any) -> dict[str, Any]:
-    """A form that nobody touched, as a browser would send it back."""
+    """Returns an unchanged form as a browser would send it back."""
     values = {bound.html_name: bound.value() for bound in form}
     return {name: value for name, value in values.items() if value is not None and value is not False}
 
@@ -190,7 +190,7 @@ def test_the_energy_of_a_model_is_scaled_to_the_pue_of_its_provider_and_what_is_
 
 
 def test_the_default_region_is_the_marked_one_else_global_else_the_first(seed: Seed, llama: Entry) -> None:
-    """It comes first among the routes."""
+    """The default comes first among the routes."""
     offer = llama["models"][0]
     for regions, default, others in (
         ([{"locode": "DEFRA"}, {"locode": "FRPAR", "default": True}], "FRPAR", ["DEFRA"]),
@@ -243,7 +243,7 @@ def test_a_provider_is_configured_by_the_environment(seed: Seed, llama: Entry, m
 
 @pytest.mark.django_db(transaction=True)
 def test_a_snapshot_is_of_one_moment(acme: Entry, llama: Entry, seed: Seed) -> None:
-    """Read outside a test's transaction, as a worker does."""
+    """It is read outside a test's transaction, as in a worker."""
     seed(llama)
     snapshot.refresh()
     assert snapshot.current().version == changes.version()

@@ -1,4 +1,4 @@
-"""A provider that refuses the gateway itself: staff hear of it at once, and then once an hour while it lasts."""
+"""If a provider refuses the gateway itself, staff get mail at once, and then once an hour while it lasts."""
 
 import logging
 from datetime import timedelta
@@ -33,7 +33,7 @@ def tell() -> int:
 
 
 def passes(**hours: float) -> None:
-    """Puts everything back in time."""
+    """Makes everything older."""
     for trouble in ProviderTrouble.objects.all():
         trouble.seen_at -= timedelta(**hours)
         trouble.told_at = trouble.told_at and trouble.told_at - timedelta(**hours)

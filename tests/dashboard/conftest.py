@@ -18,7 +18,7 @@ __all__ = ["seed", "served"]
 
 @pytest.fixture(autouse=True)
 def _nobody_has_guessed() -> Iterator[None]:
-    """Failed sign-ins are counted in the cache, which outlives a test."""
+    """Clears the failed sign-ins, which the cache counts beyond the end of a test."""
     cache.clear()
     yield
     cache.clear()
@@ -26,24 +26,24 @@ def _nobody_has_guessed() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _nobody_waits_for_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page rests a third of its time for the worker's other requests: here there are none."""
+    """Removes the pauses of pages: there are no other requests here for which they would rest."""
     monkeypatch.setattr(turns, "pause", lambda _seconds=0: None)
 
 
 @pytest.fixture
 def account() -> Account:
-    """Acme, of one member, in the test's own database."""
+    """Opens Acme, with one member, in the test's own database."""
     return open_for(MEMBER)
 
 
 @pytest.fixture
 def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
-    """For tests in a browser: a fresh account on the shared gateway, with a credit of 100 EUR and one key."""
+    """Opens a fresh account on the shared gateway for tests in a browser, with a credit of 100 EUR and one key."""
     return open_account(gateway)
 
 
 @pytest.fixture
 def member(client: Client, account: Account) -> Client:
-    """A browser in which the member of the module's account has signed in."""
+    """Signs in the member of the module's account."""
     client.force_login(User.objects.get(email=MEMBER))
     return client

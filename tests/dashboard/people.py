@@ -1,4 +1,4 @@
-"""People of an account, for tests of the pages on members and invitations."""
+"""Makes people of an account, for tests of the pages on members and invitations."""
 
 from django.test import Client
 
@@ -9,20 +9,20 @@ OWNER, MEMBER, GUEST = "owner@acme.example", "member@acme.example", "guest@elsew
 
 
 def joined(account: Account, email: str, role: str = "member") -> Membership:
-    """A member; the person is made where new."""
+    """Adds a member; creates the person if needed."""
     person = User.objects.filter(email=email).first() or User.objects.create_user(email)
     return Membership.objects.create(user=person, account=account, role=role)
 
 
 def client_of(email: str, *, enforce_csrf_checks: bool = False) -> Client:
-    """A browser in which that person is signed in."""
+    """Returns a client in which that person is signed in."""
     client = Client(enforce_csrf_checks=enforce_csrf_checks)
     client.force_login(User.objects.filter(email=email).first() or User.objects.create_user(email))
     return client
 
 
 def words(client: Client, path: str, status: int = 200) -> str:
-    """The page at an address, as a reader sees it."""
+    """Returns the text of the page at an address, as a reader sees it."""
     response = client.get(path)
     assert response.status_code == status
     return plain(response.text)

@@ -48,7 +48,7 @@ def test_signing_in_leads_to_no_foreign_address(client: Client, member: User) ->
 
 @pytest.mark.parametrize("wanted", ["/login", "/login?next=/login", "http://testserver/login", "/logout"])
 def test_signing_in_leads_to_no_door(client: Client, member: User, wanted: str) -> None:
-    for _ in range(2):  # the second time somebody is signed in already
+    for _ in range(2):  # the second time a person is signed in already
         response = client.post("/login", {"username": EMAIL, "password": PASSWORD, "next": wanted})
         assert response["Location"] == "/"
     assert client.get("/login", {"next": wanted})["Location"] == "/"

@@ -1,4 +1,4 @@
-"""Addresses as people type them: with a slash too many or too few, and those that take forms alone."""
+"""Addresses may be typed with a slash too many or too few, and addresses of forms may be opened."""
 
 from urllib.parse import urlsplit
 

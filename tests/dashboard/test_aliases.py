@@ -1,4 +1,4 @@
-"""The dashboard's pages on aliases: what members can do, and that nobody else finds anything."""
+"""Members manage aliases on the dashboard's pages, and nobody else finds anything."""
 
 import re
 
@@ -36,7 +36,7 @@ def address(alias: Alias) -> str:
 
 
 def choices(text: str) -> list[str]:
-    """The offers of the picker."""
+    """Returns the options of the picker."""
     return re.findall(r'<option value="([^"]+)"', text)
 
 

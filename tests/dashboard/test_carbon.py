@@ -1,4 +1,4 @@
-"""The carbon page and its CSV: sums with bounds, the unknown told apart from zero, method and sources beside them."""
+"""The carbon page and its CSV show sums with bounds, tell unknown from zero, and state method and sources."""
 
 import csv
 import io
@@ -161,7 +161,7 @@ def test_sources_stand_apart_with_their_quality_and_the_line_for_a_report(
     ]
     page = words(member, "/carbon")
     assert "Data quality 2.25 1 best, 3 worst" in page
-    # Both that know electricity and manufacture: 2 x 50 g over two requests of 1,200 tokens.
+    # Both requests have electricity and manufacture: 2 x 50 g over two requests of 1,200 tokens.
     assert "Per request (SCI) 50 g CO₂e Per 1,000 tokens (SCI) 41.7 g CO₂e" in page
     assert "estimate: 0.272 kg CO₂e from AI inference bought by Acme" in page
     assert "Measured by the provider: 25.0 % of the energy. Published by the provider: 25.0 %" in page

@@ -1,4 +1,4 @@
-"""The dashboard's page on credit: the balance, the ledger a page at a time, and that nobody else finds it."""
+"""The dashboard's page on credit shows the balance and the ledger a page at a time, only to the account's members."""
 
 import functools
 import itertools
@@ -34,17 +34,17 @@ def page(client: Client, address: str = "/credit?show=all") -> str:
 
 
 def references(text: str) -> list[str]:
-    """The names in the ledger's lines, in their order."""
+    """Returns the names in the ledger's lines, in their order."""
     return [plain(cell).strip() for cell in ENTRY.findall(text)]
 
 
 def links(text: str) -> dict[str, str]:
-    """The addresses of the page before (`prev`, newer) and after (`next`, older)."""
+    """Returns the addresses of the previous page (`prev`, newer) and the next (`next`, older)."""
     return {rel: unescape(address) for rel, address in LINK.findall(text)}
 
 
 def grants(account: Account, count: int) -> list[str]:
-    """Books this many grants; newest first."""
+    """Books this many grants, and returns their names, newest first."""
     names = [f"invoice {number}" for number in range(count)]
     for name in names:
         ledger.grant(account.pk, Decimal(1), name)
@@ -174,7 +174,7 @@ def test_a_page_is_read_from_an_index_where_it_begins(account: Account) -> None:
             plan_of_query = f"{shown} {position}: {sql}\n{plan}"
             assert "Seq Scan" not in plan, plan_of_query
             assert "SCAN" not in plan, plan_of_query
-            if shown == Shown.CREDIT:  # of few entries; so few here that PostgreSQL may sort them
+            if shown == Shown.CREDIT:  # there are so few entries here that PostgreSQL may sort them
                 assert "ledger_credit" in plan, plan_of_query
             else:
                 assert "TEMP B-TREE" not in plan, plan_of_query

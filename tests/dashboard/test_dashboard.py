@@ -1,4 +1,4 @@
-"""The product as a person meets it, from page to page in a real browser: a member with a key, and the staff behind."""
+"""A person uses the product from page to page in a real browser: first a member with a key, then the staff."""
 
 import json
 import re
@@ -21,7 +21,7 @@ MOST_TABS = 60
 
 
 def curl(gateway: GatewayServer, token: str) -> tuple[int, dict[str, object]]:
-    """The status and the answer of a chat completion, asked for as the README does."""
+    """Requests a chat completion as the README does, and returns its status and answer."""
     body = json.dumps({"model": ECHO, "messages": HELLO})
     headers = ["-H", f"Authorization: Bearer {token}", "-H", "Content-Type: application/json"]
     command = ["curl", "-sS", "-w", "\n%{http_code}", *headers, "-d", body, f"{gateway.base_url}/chat/completions"]
@@ -30,7 +30,7 @@ def curl(gateway: GatewayServer, token: str) -> tuple[int, dict[str, object]]:
 
 
 def go(page: Page, name: str) -> None:
-    """By the bar on top."""
+    """Goes to a page by the bar at the top."""
     page.get_by_role("navigation", name="Pages").get_by_role("link", name=name, exact=True).click()
 
 
@@ -73,7 +73,7 @@ def test_a_member_makes_a_key_uses_it_sees_what_it_cost_and_deletes_it(chromium:
         page.get_by_role("button", name="Create alias").click()
         go(page, "Members")
         assert f"member@{customer.name}.example" in words(page)
-        expect(page.get_by_role("button", name="Invite")).to_have_count(0)  # a member is no owner
+        expect(page.get_by_role("button", name="Invite")).to_have_count(0)  # a member is not an owner
 
         go(page, "API keys")
         page.get_by_role("link", name="Delete laptop").click()
@@ -86,7 +86,7 @@ def test_a_member_makes_a_key_uses_it_sees_what_it_cost_and_deletes_it(chromium:
 
 
 def by_keyboard(page: Page, role: Literal["button", "link"], name: str) -> None:
-    """Tabs from where the focus is to what has this name, presses Enter, and waits for the page that it leads to."""
+    """Tabs from the focus to what has this name, presses Enter, and waits for the page to which it leads."""
     wanted = page.get_by_role(role, name=name, exact=True).first
     for _ in range(MOST_TABS):
         page.keyboard.press("Tab")
@@ -145,7 +145,7 @@ def test_staff_find_an_account_by_a_mail_look_at_it_credit_it_and_disable_a_prov
     page.get_by_role("button", name="Continue").click()
     assert "Balance after it 125.50 EUR" in words(page)
     page.get_by_role("button", name="Confirm").click()
-    # No name for the response: Playwright keeps this frame, and it the connection, beyond the test's end.
+    # The response gets no name: Playwright keeps this frame, which would keep the connection beyond the test's end.
     answer = customer.http.post("/v1/chat/completions", json={"model": ECHO, "messages": HELLO}).json()
     assert answer["usage"]["remaining_balance"] == 125.4999964
     page.goto("/admin/admin/logentry/")

@@ -1,4 +1,4 @@
-"""The page of a failure says how its route fares, and which other routes serve its model."""
+"""A failure's page shows the state of its route, and which other routes serve its model."""
 
 import re
 from collections.abc import Iterator
@@ -97,7 +97,7 @@ def test_it_links_to_the_other_routes_that_serve_the_model(member: Client, accou
     assert "simkey/test/echo/DEFRA Healthy failed: 0.0 % in 5 min, 0.0 % in 1 h" in text
     assert links(html, ROUTE) == []
     others = [found.split("/")[0] for found in re.findall(r"(\w+/test/echo/[A-Z]{5}|\w+/test/echo/global)", text)]
-    assert "nokey" not in others  # which has no credential here
+    assert "nokey" not in others  # it has no credential here
 
 
 def test_where_the_model_has_no_other_route_it_names_none(member: Client, account: Account) -> None:

@@ -1,4 +1,4 @@
-"""Forms in a real browser, by keyboard: what another tab or person has changed meanwhile, and what is at fault."""
+"""Forms are used by keyboard in a real browser, after changes in another tab or by another person, and with faults."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Inviting people, and what the link of an invitation opens for whom."""
+"""People are invited, and an invitation's link works only for the right person."""
 
 import logging
 import re
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def account() -> Account:
-    """Acme, with an owner."""
+    """Opens Acme, with an owner."""
     account = new_account("Acme")
     joined(account, OWNER, "owner")
     return account
@@ -58,19 +58,19 @@ def path_of(invitation: Invitation) -> str:
 
 
 def send(client: Client, account: Account, email: str = GUEST, role: str = "member") -> str:
-    """The answer of the owner's form, as a reader sees it, with its status in front."""
+    """Sends the owner's form, and returns the status and the text of the answer."""
     response = client.post("/members", {"account": str(account.pk), "email": email, "role": role}, follow=True)
     return f"{response.status_code} {plain(response.text)}"
 
 
 def minutes_pass(count: int = 2) -> None:
-    """As if everything so far had been sent that much earlier."""
+    """Makes everything that was sent so far this many minutes older."""
     for invitation in Invitation.objects.all():
         Invitation.objects.filter(pk=invitation.pk).update(sent_at=invitation.sent_at - timedelta(minutes=count))
 
 
 def mailed(outbox: list[EmailMessage]) -> list[EmailMessage]:
-    """The mails, once all of them have arrived."""
+    """Waits until all mails have arrived, and returns them."""
     mail.finish()
     return outbox
 
@@ -105,7 +105,7 @@ def test_neither_addresses_nor_links_are_logged_and_a_failure_is(
 ) -> None:
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     monkeypatch.setattr(mail, "outage", Outage("a mail could not be sent", mail.logger.error))
-    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 9  # nobody listens
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 9  # a port without a server
     with caplog.at_level(logging.INFO):
         invitation = invite(account)
         mail.finish()
@@ -264,7 +264,7 @@ def test_an_invitation_counts_no_longer_than_its_sender_is_an_active_owner(
     end()
     assert "This invitation is no longer valid" in words(guest, path_of(invitation), 410)
     assert guest.post(path_of(invitation), PASSWORDS).status_code == 410
-    with pytest.raises(invitations.InvitationGone):  # a page that was open before has read it already
+    with pytest.raises(invitations.InvitationGone):  # a page that was opened before has read it already
         invitations.accept(invitation, User(email=GUEST))
     assert not Membership.objects.filter(user__email=GUEST).exists()
     assert Client().post(path_of(by_another), PASSWORDS).status_code == 302
@@ -437,7 +437,7 @@ def test_who_is_removed_cannot_come_back_by_an_invitation_that_was_never_used(
 
 
 def test_staff_put_nobody_else_in_a_members_place(account: Account) -> None:
-    """They remove one member and add another: what ends with a membership would not end."""
+    """They have to remove one member and add another, which ends all that depends on the membership."""
     membership, other = joined(account, GUEST), User.objects.create_user("other@example.com")
     _in_the_admin(membership, {"membership_set-0-user": other.pk, "membership_set-0-role": "owner"})
     membership.refresh_from_db()
@@ -482,12 +482,12 @@ def test_accepting_at_once_from_many_windows_makes_one_member(account: Account, 
         try:
             response = client.post(path, PASSWORDS)
         finally:
-            connection.close()  # this thread's
+            connection.close()  # this thread's own
         return response.status_code, response.get("Location")
 
     with ThreadPoolExecutor(len(clients)) as pool:
         answers = list(pool.map(accept, clients))
-    # Who comes second finds the link used; a newcomer may also find that there is a person now, who signs in.
+    # The second finds the link used; a newcomer may also find that the person exists now and has to sign in.
     assert answers.count((302, f"/?account={account.pk}")) == 1
     assert set(answers) <= {(302, f"/?account={account.pk}"), (410, None), (302, path), (403, None)}
     assert newcomer or answers.count((410, None)) == len(clients) - 1
@@ -510,7 +510,7 @@ def test_a_password_is_chosen_once_by_who_accepts_two_invitations_at_once(accoun
         try:
             invitations.accept_as_newcomer(invitation, f"{PASSWORD} {invitation.account.name}")
         finally:
-            connection.close()  # this thread's
+            connection.close()  # this thread's own
 
     with ThreadPoolExecutor(len(both)) as pool:
         attempts = [pool.submit(accept, invitation) for invitation in both]

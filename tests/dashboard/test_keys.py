@@ -1,4 +1,4 @@
-"""The pages on keys: what members can do, that a token is shown once, and that nobody else finds anything."""
+"""Members manage keys on the pages, a token is shown once, and nobody else finds anything."""
 
 import re
 import threading

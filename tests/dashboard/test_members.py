@@ -1,4 +1,4 @@
-"""The pages on an account's people, and the rules behind them: an account that has an owner keeps one."""
+"""The pages on an account's people follow the rules: an account that has an owner keeps one."""
 
 import logging
 import re
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def account() -> Account:
-    """Acme, with an owner and a member."""
+    """Opens Acme, with an owner and a member."""
     account = new_account("Acme")
     joined(account, OWNER, "owner")
     joined(account, MEMBER)
@@ -67,7 +67,7 @@ def addresses() -> list[str]:
 
 @pytest.fixture
 def invited(account: Account) -> Invitation:
-    """One open invitation to Acme."""
+    """Invites a guest to Acme."""
     return invitations.invite(account.pk, GUEST, "member", by=User.objects.get(email=OWNER))
 
 
@@ -275,7 +275,7 @@ def test_owners_who_all_go_at_once_leave_one_behind(way: str) -> None:
             else:
                 members.remove(own if way == "leave" else following, by=own.user)
         finally:
-            connection.close()  # this thread's
+            connection.close()  # this thread's own
 
     with ThreadPoolExecutor(len(owners)) as pool:
         errors = [attempt.exception(20) for attempt in [pool.submit(go, number) for number in range(len(owners))]]

@@ -1,4 +1,4 @@
-"""The page of one model: its routes compared, code for each, price history; nothing of what other accounts do."""
+"""A model's page compares its routes and shows code and price history, but nothing about other accounts."""
 
 import re
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ def test_the_routes_of_a_model_are_compared(member: Client) -> None:
     paris, frankfurt = text.split("Sim, FR · ")[1:]
     assert paris.startswith("Paris, FR FRPAR default region EU-sovereign sim/test/cached/FRPAR Copy")
     assert "chat · streaming: yes · function calling: yes · image input: unknown · Cache write: 0.75" in paris
-    # Context, max output, prompt, cached prompt, completion, energy, grid, carbon, first token, status.
+    # In order: context, max output, prompt, cached prompt, completion, energy, grid, carbon, first token, status.
     assert "131,072 8,192 0.60 0.06 1.20 200 44 8.8 – unknown No calls" in paris  # noqa: RUF001
     assert "131,072 8,192 0.60 0.06 1.20 200 344 68.8 – unknown No calls" in frankfurt  # noqa: RUF001
     tiered = words(member, "tiered")
@@ -110,7 +110,7 @@ def test_prices_are_in_the_accounts_currency_by_the_rate_that_is_stated(member: 
     dollars = str(open_for(MEMBER, name="Dollars", currency="USD").pk)
     assert "Prices in USD per 1M tokens; 1 EUR = 1.25 USD" in words(member, "cached", account=dollars)
     assert 'title="0.75 USD for 0.6 EUR, 1 EUR = 1.25 USD">0.75</data>' in page(member, "cached", account=dollars)
-    assert '0.60</data> <span class="unit">GBP</span>' in page(member, "pounds")  # no rate: as the provider says it
+    assert '0.60</data> <span class="unit">GBP</span>' in page(member, "pounds")  # no rate: not converted
 
 
 def test_routes_are_in_the_order_of_preference_or_of_a_figure(member: Client) -> None:

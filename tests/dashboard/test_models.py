@@ -1,4 +1,4 @@
-"""The Models page: what the API lists, by canonical model, searched and sorted; for staff also what is not served."""
+"""The Models page shows the API's list by canonical model, searched and sorted; staff also see what is not served."""
 
 import itertools
 import re
@@ -72,27 +72,29 @@ def page(client: Client, **query: str) -> str:
 
 
 def words(client: Client, **query: str) -> str:
-    """The page as a reader sees it."""
+    """Returns the page as a reader sees it."""
     return plain(page(client, **query))
 
 
 def ids(text: str) -> list[str]:
-    """The ids at the head of the models, in their order: of automatic routing, of the one route, or canonical."""
+    """Returns the ids at the heads of the models, in their order: for automatic routing, of the only route, or
+    canonical.
+    """
     return re.findall(r'<code id="id-\d+">([^<]+)<', text)
 
 
 def routes(text: str) -> list[str]:
-    """The 4-part ids of every route, in their order."""
+    """Returns the 4-part ids of all routes, in their order."""
     return re.findall(r'<span class="route" id="id-[\d-]+">([^<]+)<', text)
 
 
 def names(text: str) -> list[str]:
-    """The models' names, in their order."""
+    """Returns the models' names, in their order."""
     return re.findall(r"<h3><a [^>]*>([^<]+)<", text)
 
 
 def entry(client: Client, name: str, **query: str) -> str:
-    """The words of the model of that name."""
+    """Returns the text of the model with that name."""
     found = [one for one in page(client, **query).split('<li class="model">')[1:] if f">{name}</a></h3>" in one]
     assert len(found) == 1
     return plain(found[0].partition("</details>")[0])
@@ -103,7 +105,7 @@ def autos_of(found: Iterable[str]) -> set[str]:
 
 
 def listed(token: str, jurisdiction: str, modality: str) -> list[dict[str, Any]]:
-    """The API's list under these filters; an empty one is none."""
+    """Returns the API's list with these filters; an empty string is no filter."""
     filters = {"jurisdiction": jurisdiction, "modality": modality}
     asked = {name: value for name, value in filters.items() if value}
     response = Client().get("/v1/models", asked, headers={"Authorization": f"Bearer {token}"})
@@ -340,7 +342,7 @@ def test_a_large_catalogue_costs_no_more_queries(
     member: Client, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     offer_many(200)
-    # Who is signed in, by two; the accounts; the spent quotas; what was seen of the providers.
+    # Queries: the session and the person; the accounts; the spent quotas; the providers' observed calls.
     with django_assert_num_queries(5):
         page(member)
 

@@ -1,4 +1,4 @@
-"""Names that people chose stand on pages in their own direction: digits and brackets around them stay in place."""
+"""Names that people chose keep their own writing direction on pages: digits and brackets around them stay in place."""
 
 import re
 
@@ -10,7 +10,7 @@ from tests.every_page import OWNER, Acme
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("served")]
 ACCOUNT, KEY = "חשבון 2026 (EU)", "مفتاح 7 (test)"
-# What takes no markup, or is read aloud alone.
+# These take no markup, or are only read aloud.
 ELSEWHERE = re.compile(
     r"<title>.*?</title>|<script.*?</script>|<option.*?</option>|<bdi\b.*?</bdi>"
     r'|<span class="visually-hidden">.*?</span>|<[^>]+>',

@@ -1,4 +1,4 @@
-"""The bar on top of the pages keeps the account that somebody looks at."""
+"""The bar at the top of the pages keeps the account that is being viewed."""
 
 import re
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def accounts() -> tuple[Account, Account]:
-    """Two accounts of one person; the second comes later by name."""
+    """Makes two accounts of one person; the second comes later by name."""
     snapshot.refresh()  # pages name models
     first, second = open_for(EMAIL), open_for("somebody@example.com", name="Second")
     Membership.objects.create(account=second, user=User.objects.get(email=EMAIL))
@@ -57,7 +57,7 @@ def test_a_page_of_one_thing_leads_to_the_list_of_another_account(
     member: Client, accounts: tuple[Account, Account]
 ) -> None:
     first, second = accounts
-    Membership.objects.update(role=Membership.Role.OWNER)  # members delete the keys that they made
+    Membership.objects.update(role=Membership.Role.OWNER)  # so that they may delete keys that others made
     html = member.get(f"/keys/{key_of(second).pk}/delete").text
     assert links(html, "Accounts") == [f"/keys?account={first.pk}", f"/keys?account={second.pk}"]
     assert current(html) == [("true", "API keys")]

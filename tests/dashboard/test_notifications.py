@@ -1,4 +1,4 @@
-"""The page on mail: everybody decides for themselves, owners on the account's threshold too."""
+"""On the page about mail people decide for themselves, and owners also on the account's threshold."""
 
 from decimal import Decimal
 
@@ -36,7 +36,7 @@ def test_an_owner_sets_the_threshold_and_opts_out(account: Account) -> None:
 
 
 def test_a_page_of_before_writes_what_was_changed_on_it_alone(account: Account) -> None:
-    """A browser sends what each field held when the page was shown, too."""
+    """A browser also sends what each field held when the page was shown."""
     owner, page = client_of(OWNER), {"account": str(account.pk), "initial-wants_notices": "True"}
     Account.objects.update(low_balance=Decimal(25))
     owner.post("/notifications", page | {"initial-low_balance": "", "low_balance": ""})

@@ -295,7 +295,8 @@ def test_the_number_of_queries_does_not_grow_with_what_is_listed(
     for number in range(5):
         serve(account)
         keys.issue(account, name=f"key {number}")
-    # session, user, accounts; requests, times, wallet; by day with errors, by model, by key with names, with watermarks
+    # Queries: session, user, accounts; requests, times, wallet; by day with errors, by model, by key with names, with
+    # watermarks.
     with django_assert_num_queries(3 + 3 + 3 + 2 + 3):
         page.text()
 

@@ -1,4 +1,4 @@
-"""No page and no download works for long without a pause in which the worker's other requests run."""
+"""Every page and download pauses often enough for the worker's other requests to run."""
 
 import gc
 import time
@@ -22,8 +22,8 @@ from gateway.server import turns
 from tests.billing.records import MEMBER, open_for, repeat, serve
 
 KEYS, DAYS, RECORDS = 5, 366, 500
-# Seconds of CPU time, which no other process of the machine takes part in. A turn is 0.005; without any, the
-# two pages of a year take 0.13 at least on the machine that this was written on.
+# This is in seconds of CPU time, which other processes do not affect. A turn is 0.005; without any, the two pages of a
+# year take at least 0.13 on the machine on which this was written.
 LONGEST = 0.06
 PATHS = (
     "/usage?since={year_ago}&by=key",
@@ -35,20 +35,20 @@ PATHS = (
     "/admin/billing/generation/",
     "/admin/accounts/apikey/?state=active",
 )
-ORDER = count()  # of those that are due at the same moment
+ORDER = count()  # breaks ties between those due at the same moment
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def account() -> Account:
-    """A year of a dozen keys, by the rollups, and some hundred records of today."""
+    """Makes a year of a dozen keys in the rollups, and some hundred records of today."""
     account = open_for(MEMBER)
     record = serve(account)
     today = datetime.now(UTC).date()
     keys = [ApiKey(account=account, name=f"key {n}", last_four="abcd", fingerprint=b"%032d" % n) for n in range(KEYS)]
     DailyUsage.objects.bulk_create(
-        batch_size=1000,  # a statement of PostgreSQL takes 65,535 parameters
+        batch_size=1000,  # PostgreSQL allows 65,535 parameters in a statement
         objs=[
             DailyUsage(
                 **dict.fromkeys(("requests", "prompt_tokens", "completion_tokens", "priced", "energy_known"), 3),
@@ -66,13 +66,13 @@ def account() -> Account:
             for (number, key), day in product(enumerate(ApiKey.objects.bulk_create(keys)), range(DAYS))
         ],
     )
-    record.refresh_from_db()  # what the database has filled in
+    record.refresh_from_db()  # the database has filled in some fields
     repeat(record, RECORDS - 1)
     return account
 
 
 class Stretches:
-    """The work of a page between its pauses, in CPU time of this thread."""
+    """Measures a page's work between its pauses, in CPU time of this thread."""
 
     def __init__(self) -> None:
         self.longest, self._since = 0.0, time.thread_time()
@@ -83,7 +83,7 @@ class Stretches:
         self._since = now
 
     def of_statement(self, execute: Any, *statement: Any) -> Any:
-        """A statement, which PostgreSQL works on while the worker's other requests run."""
+        """Runs a statement outside the measurement: while PostgreSQL works on it, the worker's other requests run."""
         self.end()
         try:
             return execute(*statement)
@@ -100,13 +100,15 @@ def test_every_long_page_pauses(account: Account, client: Client, monkeypatch: p
     found = {}
     for path in PATHS:
         address = path.format(year_ago=year_ago)
-        assert read(client, address)  # templates are compiled by the first request of a worker
+        assert read(client, address)  # a worker's first request compiles templates
         found[path] = any(longest_stretch(client, address, monkeypatch) < LONGEST for _ in range(3))
     assert [path for path, pauses in found.items() if not pauses] == []
 
 
 def longest_stretch(client: Client, address: str, monkeypatch: pytest.MonkeyPatch) -> float:
-    """Seconds. Without garbage collection, which looks at all that the tests before have left."""
+    """Returns the longest stretch in seconds. Garbage collection is off, because it would scan what earlier tests
+    left.
+    """
     stretches = Stretches()
     monkeypatch.setattr(turns, "pause", lambda _seconds: stretches.end())
     gc.disable()
@@ -126,23 +128,25 @@ def read(client: Client, address: str) -> bytes:
 
 
 class Worker:
-    """A worker's greenlets by a clock that only their work and their waits move: no speed of a machine takes part."""
+    """Simulates a worker's greenlets by a clock that only their work and waits move, independent of the machine's
+    speed.
+    """
 
     def __init__(self) -> None:
         self.now = 0.0
         self._waiting: list[tuple[float, int, greenlet]] = []
 
     def perf_counter(self) -> float:
-        """Seconds."""
+        """Returns the simulated time in seconds."""
         return self.now
 
     def pause(self, seconds: float) -> None:
-        """The greenlet that calls waits; what waits behind it and is due earlier runs."""
+        """Makes the calling greenlet wait, and runs greenlets that are due earlier."""
         self._wait(getcurrent(), seconds)
         getcurrent().parent.switch()
 
     def run(self, *work: Callable[[], None]) -> None:
-        """All of them, to their ends."""
+        """Runs all of them to their ends."""
         for one in work:
             self._wait(greenlet(one), 0)
         while self._waiting:
@@ -155,7 +159,7 @@ class Worker:
 
 
 def test_many_that_work_long_have_their_turns_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request beside five of them runs between any two of their turns, and they have equally many."""
+    """A request next to five of them runs between any two of their turns, and all of them have equally many."""
     worker, working = Worker(), set(range(5))
     steps: list[str] = []
     monkeypatch.setattr(turns, "time", worker)
@@ -181,5 +185,5 @@ def test_many_that_work_long_have_their_turns_one_after_another(monkeypatch: pyt
     assert had[:-1:2] == heavy
     assert set(had[1::2]) == {"beside"}
     had_by_each = [heavy.count(f"heavy {number}") for number in range(5)]
-    assert min(had_by_each) >= 40 // 6  # a turn is of five rows or six, not of a whole page
+    assert min(had_by_each) >= 40 // 6  # a turn has five or six rows, not a whole page
     assert max(had_by_each) - min(had_by_each) <= 1

@@ -1,4 +1,4 @@
-"""Changing a password, and getting a new one by mail, which tells nobody who exists."""
+"""People change their passwords, or get a new one by mail, and the pages do not reveal which addresses exist."""
 
 import re
 from datetime import datetime, timedelta
@@ -52,7 +52,7 @@ def ask(email: str = EMAIL, **extra: Any) -> Any:
 
 
 def links() -> list[str]:
-    """The paths that the mails sent so far lead to."""
+    """Returns the paths of the links in the mails sent so far."""
     return [re.findall(rf"^{PUBLIC_URL}(/\S+)$", str(sent.body), re.MULTILINE)[0] for sent in outbox.outbox]
 
 
@@ -145,7 +145,7 @@ def test_the_link_is_ours_whatever_the_request_says(member: User, settings: Sett
 
 
 def test_a_person_without_a_password_gets_one_by_mail(client: Client) -> None:
-    """The owner that `create_account --owner` made."""
+    """`create_account --owner` made this owner."""
     open_for(EMAIL)
     ask()
     choose(links()[0])
@@ -170,7 +170,7 @@ def test_the_work_before_the_answer_is_the_same(
 
 
 class Stuck(BaseEmailBackend):
-    """A mail server that fails, naming whom it refuses."""
+    """Fails to send, with a message that names the recipient."""
 
     def send_messages(self, messages: Any) -> int:
         raise OSError(f"refused: {messages[0].to} {messages[0].body}")
@@ -220,7 +220,7 @@ def test_a_link_works_once(member: User) -> None:
 
 
 def test_following_a_link_changes_nothing_yet(member: User) -> None:
-    """Scanners of mail do it."""
+    """Mail scanners follow links too."""
     ask()
     for _ in range(2):
         assert Client().get(links()[0], follow=True).status_code == 200
@@ -229,7 +229,7 @@ def test_following_a_link_changes_nothing_yet(member: User) -> None:
 
 
 def test_a_link_ends_with_its_hour(member: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    an_hour_ago = datetime.now() - timedelta(seconds=3601)  # noqa: DTZ005  # as Django's generator has it
+    an_hour_ago = datetime.now() - timedelta(seconds=3601)  # noqa: DTZ005  # Django's generator uses it
     monkeypatch.setattr(default_token_generator, "_now", lambda: an_hour_ago)
     ask()
     monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""The Playground's page and its key: whose it is, how few there are, and everything that ends it."""
+"""The Playground's key belongs to one person, there are few of them, and many events end it."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ def _catalogue() -> Iterator[None]:
 
 
 def token(client: Client, account: Account) -> str:
-    """As the page asks for one."""
+    """Requests a token as the page does."""
     response = client.post("/playground/key", {"account": str(account.pk)})
     assert response.status_code == 200
     assert "no-store" in response["Cache-Control"]
@@ -76,7 +76,7 @@ def test_another_token_replaces_the_one_before_and_usage_still_names_one_key(mem
     first = token(member, account)
     second = token(member, account)
     assert (works(first), works(second)) == (False, True)
-    ApiKey.objects.update(rpm=5, name="Tries of ours")  # an owner may
+    ApiKey.objects.update(rpm=5, name="Tries of ours")  # an owner may do this
     third = token(member, account)
     assert (works(second), works(third)) == (False, True)
     key = ApiKey.objects.get()
@@ -161,7 +161,7 @@ def test_it_ends_by_the_clock_and_maintain_deletes_it(member: Client, account: A
     ApiKey.objects.filter(is_playground=True).update(expires_at=timezone.now() - timedelta(seconds=1))
     with pytest.raises(ApiKeyExpired):
         caller_of(secret)
-    assert playground_keys.delete_expired(timezone.now()) == 1  # as maintain does
+    assert playground_keys.delete_expired(timezone.now()) == 1  # as `maintain` does
     assert [key.name for key in ApiKey.objects.filter(deleted_at=None)] == ["laptop"]
     assert works(token(member, account))
 
@@ -240,7 +240,7 @@ def test_pages_that_ask_at_once_and_a_removal_between_them_leave_one_key_or_none
             except Membership.DoesNotExist:
                 pass  # the removal was first
             finally:
-                connection.close()  # this thread's
+                connection.close()  # this thread's own
 
         with ThreadPoolExecutor(len(acts)) as pool:
             list(pool.map(go, acts))

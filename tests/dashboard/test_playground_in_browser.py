@@ -1,4 +1,4 @@
-"""The Playground in a real browser: a conversation with a model, what it cost, what goes wrong, and its key's end."""
+"""The Playground works in a real browser: a conversation with a model, its cost, failures, and the end of its key."""
 
 import ast
 import re
@@ -25,7 +25,7 @@ def say(page: Page, text: str) -> None:
 
 
 def fact(page: Page, label: str) -> str:
-    """A fact of the last answer."""
+    """Returns a fact of the last answer."""
     pair = page.locator(".result").last.locator("dl > div").filter(has=page.get_by_text(label, exact=True))
     return pair.locator("dd").inner_text()
 
@@ -35,7 +35,7 @@ def amount(page: Page, label: str) -> Decimal:
 
 
 def booked(customer: Customer) -> tuple[Decimal, Decimal]:
-    """The cost of the newest record, and the balance that the ledger has."""
+    """Returns the cost of the newest record, and the balance in the ledger."""
     [[cost, balance]] = customer.gateway.query(
         "SELECT g.cost, w.balance FROM billing_generation g JOIN billing_wallet w ON w.account_id = g.account_id "
         "WHERE g.account_id = %s ORDER BY g.created_at DESC LIMIT 1",
@@ -135,10 +135,10 @@ def test_stopping_is_charged_for_what_came_and_errors_say_what_to_do(chromium: B
 
     failures = "SELECT code FROM billing_requestfailure WHERE account_id = %s"
     parameters = [customer.id.replace("-", "")]
-    # Both that were provoked, in one row or two, and none of the page's own.
+    # There are both provoked failures, in one row or two, and none by the page itself.
     assert eventually(lambda: set(customer.gateway.query(failures, parameters)) == {("provider_error",)})
 
-    # Another page of the person takes the key over: this one makes itself another.
+    # Another page of the same person takes the key over, so this one makes a new one.
     second = context.new_page()
     for one in (second, page):
         if one is second:

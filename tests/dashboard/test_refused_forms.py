@@ -1,4 +1,4 @@
-"""A form at fault says so where the page begins: in its title, and in an alert that leads to each field at fault."""
+"""A faulty form is announced where the page begins: in its title, and in an alert with links to the faulty fields."""
 
 import re
 from html import unescape
@@ -40,7 +40,7 @@ PAGES = [
 
 @pytest.fixture
 def ids(served: None, client: Client) -> dict[str, str]:
-    """What stands for an id in an address or a form, once an owner is signed in."""
+    """Signs in an owner, and returns values for the ids in addresses and forms."""
     account: Account = open_for(MEMBER)
     membership = Membership.objects.get(account=account)
     membership.role = Membership.Role.OWNER
@@ -58,7 +58,7 @@ def filled_in(text: str, ids: dict[str, str]) -> str:
 
 
 def assert_told(page: str, labels: list[str]) -> None:
-    """Asserts that the alert names these fields first, each with a link to a field of the page that is marked."""
+    """Checks that the alert names these fields first, each with a link to a marked field of the page."""
     assert re.search(r"<title>Error: ", page)
     [alert] = ALERT.findall(page.partition("<h1")[0])
     links = LINK.findall(alert)

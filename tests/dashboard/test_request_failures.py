@@ -1,4 +1,4 @@
-"""Failures on the requests page: beside the records, filtered, found by their ids, explained; one's own alone."""
+"""The requests page shows an account's own failures with its records: filtered, found by their ids, and explained."""
 
 import re
 from collections.abc import Iterator
@@ -41,14 +41,14 @@ MONTH = Days(day_ago(29), day_ago())
 
 
 def failed(account: Account, error: ApiError | None = None, **facts: Any) -> RequestFailure:
-    """One failure, by default of a provider that answered with 502 on `sim/test/echo/FRPAR`."""
+    """Notes one failure, by default of a provider that answered with 502 on `sim/test/echo/FRPAR`."""
     route = facts.setdefault("route", "sim/test/echo/FRPAR")
     facts.setdefault("attempts", [UpstreamAttempt("sim", route, status=502)])
     return fail(account, error or ProviderError("Provider 'sim' answered with HTTP 502."), **facts)
 
 
 def listed(client: Client, **query: Any) -> list[str]:
-    """The ids of a list, in its order."""
+    """Returns the ids of a list, in its order."""
     return re.findall(r'href="/usage/(?:records|failures)/((?:gen|req)-[0-9a-f]{32})', client.get(LIST, query).text)
 
 
@@ -104,7 +104,7 @@ def test_pages_of_both_lead_to_the_end_and_back(member: Client, account: Account
 
 @pytest.fixture
 def mixed(account: Account) -> dict[str, str]:
-    """One of each kind, by what it is called here."""
+    """Makes one record or failure of each kind, and returns their ids by name."""
     other, _ = keys.issue(account, name="laptop")
     alias = changes.create(account.pk, "fast", Target("sim", "test/echo", "FRPAR"))
     made = {
@@ -188,7 +188,7 @@ def test_any_id_finds_its_request_wherever_it_is(member: Client, account: Accoun
     "days", [{"days": "7"}, {"since": str(day_ago(3)), "until": str(day_ago(1))}], ids=["window", "dates"]
 )
 def test_a_search_keeps_days_and_filters(member: Client, account: Account, days: dict[str, str]) -> None:
-    """The form sends them along: an id that is not there leaves the list as it was, one that is leads back to it."""
+    """The form sends them along: an unknown id leaves the list as it was, and a known one leads back to it."""
     failure = failed(account)
     chosen = {"account": str(account.pk), "by": "key", "outcome": "failures", "key": str(failure.key_id), **days}
     html = member.get(LIST, chosen).text
@@ -267,7 +267,7 @@ def test_the_advice_goes_by_the_code(member: Client, account: Account, error: Ap
 
 
 def plans(scope: Scope) -> Iterator[str]:
-    """The plan of a page of failures, from the middle."""
+    """Yields the plans of a page of failures in the middle, in both directions."""
     position = RequestFailure.objects.order_by("created_at", "id").values_list("created_at", "id")[3000]
     for is_upwards in (False, True):
         page = select_failures(
@@ -296,7 +296,7 @@ def test_a_page_enters_an_index_where_it_begins(account: Account) -> None:
         cursor.execute("ANALYZE billing_requestfailure")
         if (
             connection.vendor == "postgresql"
-        ):  # so few rows may cost less sorted: asked is whether an index has the order
+        ):  # few rows may be cheaper to sort, but the test is whether an index has the order
             cursor.execute("SET LOCAL enable_sort = off")
     for index, scope in (("failure_by_account", Scope(account.pk)), ("failure_by_key", Scope(account.pk, key.pk))):
         for plan in plans(scope):

@@ -1,4 +1,4 @@
-"""A figure has one value: in the tiles of every page, in the sums of a CSV, and in the statistics of the API."""
+"""A figure has the same value in the tiles of every page, in the sums of a CSV, and in the statistics of the API."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ def account(served: None) -> Account:
 
 @pytest.fixture
 def alias(account: Account) -> Alias:
-    """An alias of an account whose requests, with it and without, had every fate."""
+    """Makes an alias in an account whose requests, with and without it, ended in every way."""
     alias = changes.create(account.pk, "fast", Target("sim", "test/echo", "FRPAR"))
     for alias_id in (alias.pk, None):
         used(account, first_token_ms=300, alias_id=alias_id)
@@ -58,7 +58,7 @@ def tiles(client: Client, path: str, **query: str) -> dict[str, str]:
 
 
 def assert_agree(pages: list[dict[str, str]]) -> None:
-    """Asserts that each tile has one value, and that at least one is on two pages."""
+    """Checks that each tile has one value, and that at least one is on two pages."""
     names = {name for page in pages for name in page}
     values = {name: {page[name] for page in pages if name in page} for name in names}
     assert {name: found for name, found in values.items() if len(found) > 1} == {}
@@ -70,7 +70,7 @@ def test_pages_of_an_account_agree(member: Client, stored: Alias) -> None:
     pages = [tiles(member, path) for path in ("/", "/credit", "/usage", "/carbon")]
     pages += [tiles(member, "/usage", by=by, **period) for by in ("key", "alias", "region") for period in periods]
     assert pages[0]["Error rate"] == "25.0 % 2 of 8"
-    # The carbon page shows its energy in another unit.
+    # The carbon page shows energy in another unit.
     assert_agree([{name: value for name, value in page.items() if "kWh" not in value} for page in pages])
 
 
@@ -84,7 +84,7 @@ def test_pages_of_an_alias_agree(member: Client, stored: Alias) -> None:
 def test_a_csv_adds_up_to_the_tiles(member: Client, stored: Alias, narrowing: str) -> None:
     query = {"alias": str(stored.pk)} if narrowing == "alias" else {}
     shown = member.get("/usage", query).context["totals"]
-    for by in ("model", "key", "region", "alias") if narrowing == "account" else ("key",):  # each asks for every day
+    for by in ("model", "key", "region", "alias") if narrowing == "account" else ("key",):  # each queries every day
         text = b"".join(member.get("/usage/export", query | {"by": by})).decode()
         lines = [*csv.DictReader(io.StringIO(text))]
         for column in ("requests", "prompt_tokens", "completion_tokens", "cost", "energy_wh", "carbon_gco2e"):

@@ -1,4 +1,4 @@
-"""What scripts add to the pages, in a real browser: charts, buttons that copy, menus that close."""
+"""Scripts add charts, copy buttons and closing menus to the pages in a real browser."""
 
 import re
 
@@ -20,19 +20,19 @@ canvas => {
 
 @pytest.fixture
 def busy(customer: Customer) -> Customer:
-    """A customer with requests of two models in two regions."""
+    """Makes a customer with requests of two models in two regions."""
     for slug in ("echo", "sim/test/echo/DEFRA", "chunks"):
         answer(customer, slug)
     return customer
 
 
 def colours(canvas: Locator) -> set[int]:
-    """The opaque colours of the drawing; where lines blend with the ground, both schemes may have the same."""
+    """Returns the opaque colours of the drawing. Blended edges are left out: both schemes may share their colours."""
     return {*canvas.evaluate(COLOURS)}
 
 
 def row(page: Page, table: str, name: str) -> str:
-    """The words of a row in the table under this heading."""
+    """Returns the text of a row in the table under this heading."""
     line = page.get_by_role("region", name=table, exact=True).get_by_role("row").filter(has_text=name)
     return re.sub(r"\s+", " ", line.inner_text())
 
@@ -57,7 +57,7 @@ def test_a_chart_shows_the_measure_that_the_keyboard_chooses_in_the_colours_of_t
         page.emulate_media(color_scheme="dark")
         page.wait_for_function("() => matchMedia('(prefers-color-scheme: dark)').matches")
         canvas = page.locator("canvas")
-        assert eventually(lambda: len(dark := colours(canvas)) >= 3 and dark & light == set())  # once it is drawn anew
+        assert eventually(lambda: len(dark := colours(canvas)) >= 3 and dark & light == set())  # it is redrawn
         expect(page.get_by_role("list", name="Parts of the chart").get_by_role("listitem")).to_have_text(
             ["sim/test/echo", "sim/test/chunks"]
         )

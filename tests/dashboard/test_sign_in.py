@@ -1,4 +1,4 @@
-"""Guesses are limited at every door, alike for people who exist and who do not; sessions end when they should."""
+"""Guesses are limited wherever one can sign in, whether the person exists or not; sessions end when they should."""
 
 import re
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def _fast_passwords(settings: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def _one_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of django-ratelimit stands still: its windows are fixed and could end in the midst of a test."""
+    """Stops the clock of django-ratelimit: its windows are fixed and could end during a test."""
     monkeypatch.setattr(ratelimit, "time", Clock())
 
 
@@ -81,7 +81,7 @@ def test_a_refusal_tells_nothing_about_who_exists(member: User) -> None:
 
 def test_a_refused_password_is_not_even_checked(member: User, settings: Any) -> None:
     guess(HERE)
-    settings.PASSWORD_HASHERS = []  # whoever hashed now would fail
+    settings.PASSWORD_HASHERS = []  # any hashing would fail now
     assert sign_in(PASSWORD).status_code == 429
 
 
@@ -135,7 +135,7 @@ def test_a_client_cannot_say_that_it_is_somebody_else(member: User) -> None:
 
 
 class SlowHasher(MD5PasswordHasher):
-    """While the right password is checked, nine more tries fit in, and no tenth."""
+    """Makes nine more tries arrive, but not a tenth, while the right password is checked."""
 
     def verify(self, password: str, encoded: str) -> bool:
         if password == PASSWORD:
@@ -203,7 +203,7 @@ def test_counts_survive_in_the_cache_only(member: User) -> None:
 
 @pytest.mark.parametrize("password", [PASSWORD, "wrong"])
 def test_a_form_sent_while_another_person_is_signed_in_says_so(member: User, client: Client, password: str) -> None:
-    """The password is not looked at: the answer tells nothing about the address."""
+    """The password is not checked: the answer reveals nothing about the address."""
     client.force_login(User.objects.create_user("other@example.com"))
     reply = sign_in(password, client=client)
     assert reply.status_code == 302

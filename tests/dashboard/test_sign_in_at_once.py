@@ -1,4 +1,4 @@
-"""Many passwords at once: the worker goes on serving, hashes a few of them and sends the rest away."""
+"""With many passwords at once, the worker continues to serve, hashes a few of them and refuses the rest."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +41,7 @@ def test_sixty_sign_ins_at_once_leave_the_worker_to_its_requests(
 def replies_beside_requests(
     server: GatewayServer, open_account: OpenAccount, posts: int, streamed: str
 ) -> list[requests.Response]:
-    """Signs in so many times at once while requests and a stream are served, and returns the replies."""
+    """Signs in `posts` times at once while requests and a stream are served, and returns the replies."""
     customer = open_account(server)
     assert ask(customer, "echo").status_code == 200
     browser = requests.get(f"{server.origin}/login", timeout=10).cookies
@@ -58,13 +58,13 @@ def replies_beside_requests(
     replies = [one.result() for one in guesses]
     hashed = [reply for reply in replies if reply.status_code == 200]
     assert hashed
-    # Where hashing stops the worker, there are about as many requests as hashes.
+    # If hashing blocked the worker, there would be about as many requests as hashes.
     assert served > 5 * len(hashed), f"{served} requests beside {len(hashed)} hashes"
     return replies
 
 
 def guess(server: GatewayServer, browser: RequestsCookieJar, email: str) -> requests.Response:
-    """A wrong password for an address that nobody has, which takes as much hashing as any."""
+    """Sends a wrong password for an unknown address, which takes the same hashing as any."""
     fields = {"username": email, "password": "wrong", "csrfmiddlewaretoken": browser["csrftoken"]}
     return requests.post(f"{server.origin}/login", fields, cookies=browser, timeout=60)
 
@@ -82,7 +82,7 @@ def test_no_connection_is_held_while_a_password_is_hashed() -> None:
 def test_whose_password_was_not_looked_at_may_try_again(
     path: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page in words, and no try of the ten is used up."""
+    """The answer is a page with an explanation, and none of the ten tries is used up."""
     person = User.objects.create_user(OWNER, "correct horse")
     client = Client()
     if path == "/password":

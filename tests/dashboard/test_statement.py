@@ -1,4 +1,4 @@
-"""The dashboard's download of a statement. What is in it is tested in test_export_usage.py."""
+"""The dashboard offers a statement for download. Its content is tested in test_export_usage.py."""
 
 import csv
 import io
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 
 def download(client: Client, **query: str) -> tuple[Any, str]:
-    """The response, which is streamed, and its text."""
+    """Returns the response, which is streamed, and its text."""
     response: Any = client.get("/statement", query)
     assert response.status_code == 200
     assert response.streaming

@@ -1,4 +1,4 @@
-"""The pages of a suspended account can be read, say that it is suspended, and change nothing in it."""
+"""The pages of a suspended account can be read, show that it is suspended, and change nothing in it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The usage page: what it counts, by what, of which days; and that nobody else finds anything."""
+"""The usage page counts the right things for the right days, and shows nobody another account's usage."""
 
 import json
 import re
@@ -26,7 +26,7 @@ ABSENT = "0199f000-0000-7000-8000-000000000000"
 
 
 def chart(client: Client, **query: Any) -> dict[str, Any]:
-    """The data of the chart; its measures by name."""
+    """Returns the data of the chart; its measures by name."""
     found = re.search(r'<script id="usage-data" type="application/json">(.*?)</script>', page(client, **query))
     assert found is not None
     data: dict[str, Any] = json.loads(found[1])
@@ -44,7 +44,7 @@ def page(client: Client, **query: Any) -> str:
 def test_a_foreign_key_or_alias_is_as_absent_as_none(member: Client, path: str) -> None:
     foreign = open_for("stranger@example.com", name="Foreign")
     record = used(foreign, alias_id=uuid7())
-    empty = [] if path == "/usage/records" else [""]  # there it is what a form sends that does not filter
+    empty = [] if path == "/usage/records" else [""]  # there a form without filters sends it
     for wanted in (str(record.key_id), ABSENT, "nonsense", *empty):
         response = member.get(path, {"key": wanted})
         assert response.status_code == 404
@@ -344,7 +344,7 @@ def test_the_number_of_queries_does_not_grow(
         used(account, number, key=key, model=f"test/m{number}", region=f"R{number}", alias_id=uuid7())
     advance_all()
     used(account)
-    # session, user, accounts; sums by group, by both and by day, each with the watermark; what the groups are called
+    # Queries: session, user, accounts; sums by group, by both and by day, each with the watermark; the groups' names.
     with django_assert_num_queries(3 + 3 * 3 + {"key": 1, "alias": 2}.get(by, 0)):
         page(member, by=by)
 

@@ -1,4 +1,4 @@
-"""The usage of some days as CSV: exact, complete and harmless."""
+"""The CSV of some days' usage is exact, complete and harmless."""
 
 import csv
 import io
@@ -25,7 +25,7 @@ def account() -> Account:
 
 
 def download(client: Client, **query: Any) -> tuple[Any, list[dict[str, str]]]:
-    """The response, which is streamed, and its lines."""
+    """Returns the response, which is streamed, and its lines."""
     response: Any = client.get("/usage/export", query)
     assert response.status_code == 200
     assert response.streaming

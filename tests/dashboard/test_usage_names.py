@@ -1,4 +1,4 @@
-"""Usage by alias is told by today's name, or by the last one."""
+"""Usage by alias is shown under the alias's current name, or its last one."""
 
 import pytest
 from django.test import Client
@@ -19,7 +19,7 @@ def by_alias(client: Client) -> str:
 
 
 def alias_of(account: Account, name: str) -> Alias:
-    """An alias that was used once under this name."""
+    """Makes an alias that was used once under this name."""
     alias = changes.create(account.pk, name, TARGET)
     used(account, alias_id=alias.pk, requested_alias=alias.full_name)
     return alias
@@ -53,5 +53,5 @@ def test_another_accounts_alias_is_not_found(member: Client, account: Account) -
     changes.delete(foreign.pk, "gone")
     for alias_id in (live.pk, gone.pk):
         assert member.get("/usage", {"alias": str(alias_id)}).status_code == 404
-    used(account, alias_id=live.pk)  # not by any way there is; and even then
+    used(account, alias_id=live.pk)  # the product offers no way to do this
     assert "alias/live" not in by_alias(member)

@@ -1,4 +1,4 @@
-"""The records behind the usage page, page by page and one by one."""
+"""The usage page's records are listed page by page, and shown one by one."""
 
 import json
 import re
@@ -37,12 +37,12 @@ MONTH = Days(day_ago(29), day_ago())
 
 
 def listed(html: str) -> list[str]:
-    """The ids of the records in a page, as it shows them."""
+    """Returns the ids of the records in a page, in its order."""
     return re.findall(r'href="/usage/records/(gen-[0-9a-f]{32})\?', html)
 
 
 def many(account: Account, count: int) -> list[str]:
-    """The ids of so many records of two days ago, newest first; two of them share each moment."""
+    """Stores this many records of two days ago and returns their ids, newest first; pairs share a moment."""
     key = keys.find(account, "test") or new_key(account)[0]
     records = store(key, [moment.replace(second=moment.second // 2 * 2) for moment in seconds(count, noon(2))])
     records.sort(key=lambda record: (record.created_at, record.pk), reverse=True)
@@ -108,7 +108,7 @@ def test_they_say_what_was_asked_and_how_it_ended(member: Client, account: Accou
     assert "sim/test/echo/FRPAR estimated not charged auto/test/echo test 1,000 / 200 unknown unknown unknown" in auto
 
 
-# Narrowed by more than a key, records are looked for on the days that have some by the rollups, and in the tail.
+# With more filters than a key, records are searched on the days for which the rollups have some, and in the tail.
 MODELS, REGIONS, LIMIT = ("test/a", "test/b"), ("FRPAR", "DEFRA"), 3
 served_on = st.tuples(st.integers(0, 25), st.sampled_from(MODELS), st.sampled_from(REGIONS), st.booleans())
 narrowings = st.sets(st.sampled_from(["key_id", "alias_id", "provider", "model", "region"]))
@@ -151,7 +151,7 @@ ROWS = 2000
 
 @pytest.fixture
 def scope(no_dead_rows: None, account: Account) -> Scope:
-    """An account with records of an hour of each of two days, of three models, beside another with as many."""
+    """Stores records of three models in an hour of each of two days, and as many for another account."""
     other, _ = new_key(new_account())
     for key in (new_key(account)[0], other):
         for days in (1, 20):
@@ -162,7 +162,7 @@ def scope(no_dead_rows: None, account: Account) -> Scope:
 
 
 def plans(scope: Scope) -> Iterator[tuple[str, Any]]:
-    """The index that each listing should be read by, and its SELECT from the middle, in both directions."""
+    """Yields the index that each listing should use, and its SELECT from the middle, in both directions."""
     key = Scope(scope.account_id, key_id=Generation.objects.filter(account=scope.account_id).first().key_id)  # type: ignore[union-attr]
     keys_of_rows = Generation.objects.filter(account=scope.account_id).order_by("created_at", "id")
     position = keys_of_rows.values_list("created_at", "id")[ROWS // 2]
@@ -214,7 +214,7 @@ def test_a_page_takes_few_selects_and_a_rare_model_one_for_each_run_of_its_days(
 
 
 def options(page: str, field: str) -> list[tuple[str, bool]]:
-    """The choices of a filter behind "All", and whether each is chosen."""
+    """Returns the choices of a filter after "All", and whether each is chosen."""
     select = re.search(rf'<select id="filter-{field}".*?</select>', page, re.DOTALL)
     assert select is not None
     found = re.findall(r"<option[^>]*?( selected)?>(.*?)</option>", select[0])

@@ -1,4 +1,4 @@
-"""Latency, time to first token and errors on the usage page, by model, key and region and by day."""
+"""The usage page shows latency, time to first token and errors, by model, key and region and by day."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 
 def failed(account: Account, requests: int, days: int = 0, **columns: Any) -> None:
-    """Requests of one way to fail, so many UTC days ago."""
+    """Writes failed requests of one kind, this many UTC days ago."""
     usual = {
         "account_id": account.pk,
         "key_id": key_of(account).pk,
@@ -66,7 +66,7 @@ def test_days_that_were_rolled_up_before_times_were_are_not_zero(member: Client,
 def test_the_error_rate_is_of_all_that_was_asked(member: Client, account: Account) -> None:
     for _ in range(6):
         used(account, 1, duration_ms=1000, first_token_ms=100)
-    failed(account, 2, 1, status=200, outcome=Outcome.BROKEN)  # which have records
+    failed(account, 2, 1, status=200, outcome=Outcome.BROKEN)  # they have records
     failed(account, 1, 1)
     failed(account, 1, 1, status=400, outcome=Outcome.REFUSED, endpoint="messages")
     failed(account, 5, 1, status=400, outcome=Outcome.CLIENT_LEFT)

@@ -9,7 +9,7 @@ from tests.browser import beyond, signed_in
 from tests.chat import answer
 from tests.servers.customer import Customer
 
-WIDTHS = (320, 1024, 1280)  # from a phone on: charts follow a window that shrinks only later
+WIDTHS = (320, 1024, 1280)  # ascending: charts follow a shrinking window only later
 LONG_ROUTE = "simanthropic/test/cache-write/FRPAR"
 LARGE_LETTERS = (260, 720, 960)  # as a phone's 390 px at 150 %, and 1440 px at 200 and 150 %
 IN_A_ROW = (1440, 1280, 1000)
@@ -36,7 +36,7 @@ print(json.dumps([str(account.pk) for account in accounts]))
 
 
 def too_wide(page: Page, path: str) -> list[str]:
-    """What reaches beyond the right edge of a page at any width, with everything on it open."""
+    """Returns what reaches beyond the right edge of a page at any width, with everything on it open."""
     found = []
     page.set_viewport_size({"width": WIDTHS[0], "height": 800})
     page.goto(path)

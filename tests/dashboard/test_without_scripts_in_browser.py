@@ -1,7 +1,7 @@
-"""The pages in a real browser with JavaScript switched off: menus open, and nothing is offered that could do nothing.
+"""Pages work in a real browser without JavaScript: menus open, and nothing is offered that would not work.
 
-What forms and links alone do is tested page by page with Django's client, which runs no script either; here two people
-meet by an invitation.
+Forms and links are tested page by page with Django's client, which runs no script either; here two people meet by an
+invitation.
 """
 
 import re
@@ -20,7 +20,7 @@ PHONE: ViewportSize = {"width": 390, "height": 800}
 
 @pytest.fixture
 def owner(chromium: Browser, customer: Customer) -> Iterator[Page]:
-    """An owner who looks at the members."""
+    """Opens the members page as an owner."""
     with signed_in(chromium, customer, java_script_enabled=False) as page:
         page.get_by_role("link", name="Members").click()
         yield page
@@ -33,7 +33,9 @@ def invite(owner: Page, email: str) -> None:
 
 
 def mailed_link(customer: Customer, email: str) -> str:
-    """The link in the newest mail to that address, as the console backend has written it into the server's log."""
+    """Returns the link in the newest mail to that address, as the console backend has written it to the server's
+    log.
+    """
     origin = re.escape(customer.gateway.origin)
     link = re.compile(rf"^To: {re.escape(email)}$.*?^({origin}/invitations/\S+)$", re.DOTALL | re.MULTILINE)
     assert eventually(lambda: link.search(customer.gateway.log) is not None)
@@ -62,7 +64,7 @@ def test_somebody_is_invited_joins_is_removed_and_finds_nothing(
     expect(guest.get_by_role("rowheader", name=f"{email} you")).to_be_visible()
     expect(guest.get_by_role("button", name="Send invitation")).to_have_count(0)
     assert beyond(guest, PHONE["width"]) == []
-    assert guest.goto(link).status == 410  # type: ignore[union-attr]  # a page that was opened has a response
+    assert guest.goto(link).status == 410  # type: ignore[union-attr]  # an opened page has a response
 
     owner.reload()
     owner.get_by_role("link", name=f"Remove {email}").click()

@@ -1,4 +1,4 @@
-"""Requests of days gone by, and the pages that tell of them as a reader sees them."""
+"""Makes requests of past days, and reads the pages that show them."""
 
 import re
 from datetime import UTC, date, datetime, time, timedelta
@@ -22,36 +22,38 @@ def day_ago(days: int = 0) -> date:
 
 
 def used(account: Account, days: int = 0, *, usage: Usage = SMALL, **columns: Any) -> Generation:
-    """One settled request, so many UTC days ago; by default, 1,000 tokens in and 200 out for 0.00084 EUR."""
+    """Settles one request this many UTC days ago; by default, 1,000 tokens in and 200 out for 0.00084 EUR."""
     return settled_at(noon(days), served(account, usage, **columns))
 
 
 def noon(days: int) -> datetime:
-    """Noon so many UTC days ago; in the morning half of today's time so far: what is to come is not added up."""
+    """Returns noon this many UTC days ago. In the morning it is half of today's time so far: the future is not added
+    up.
+    """
     midnight = datetime.combine(day_ago(days), time(), UTC)
     return midnight + min(timedelta(hours=12), (timezone.now() - midnight) / 2)
 
 
 def words(client: Client, path: str, *, status: int = 200, **query: Any) -> str:
-    """The page's text, each white space one blank."""
+    """Returns the page's text, with each run of white space as one blank."""
     response = client.get(path, query)
     assert response.status_code == status, response.status_code
     return seen(response.text)
 
 
 def seen(html: str) -> str:
-    """The text of some HTML that is seen; the dash of what is unknown, in words."""
+    """Returns the visible text of some HTML, with the dash for unknown values in words."""
     shown = re.sub(r'<span class="visually-hidden">[^<]*</span>', " ", html.replace(UNKNOWN, "unknown"))
     return plain(shown).strip()
 
 
 def rows(html: str, section: str) -> list[str]:
-    """The lines of the table in the section whose heading has this id, as text."""
+    """Returns the text of each table row in the section whose heading has this id."""
     body = html.partition(f'aria-labelledby="{section}"')[2].partition("</section>")[0].partition("<tbody")[2]
     return [seen(row) for row in re.findall(r'<tr role="row">(.*?)</tr>', body, re.DOTALL)]
 
 
 def links(html: str, text: str) -> list[str]:
-    """The addresses of the links of this text, or of one that begins so."""
+    """Returns the addresses of the links whose text begins with this one."""
     found = re.findall(r'<a href="([^"]+)"[^>]*>(.*?)</a>', html, re.DOTALL)
     return [unescape(address) for address, shown in found if seen(shown).startswith(text)]

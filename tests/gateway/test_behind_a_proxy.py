@@ -1,4 +1,4 @@
-"""Behind a proxy that terminates TLS: what it must say of a request, and what browsers are told about HTTPS."""
+"""Behind a proxy that terminates TLS, requests and browsers are handled by the headers that the proxy sends."""
 
 import pytest
 from django.test import Client

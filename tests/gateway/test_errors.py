@@ -1,4 +1,4 @@
-"""The error family is the table of docs/api.md#error-codes; everything else that can be raised is folded into it."""
+"""The error classes match the table of docs/api.md#error-codes; all other exceptions are converted to them."""
 
 import re
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ from gateway.edge.responses import PlainResponse
 from gateway.errors import AllProvidersFailed, ApiError, StepFailed, UpstreamFailed
 from tests.servers.process import ROOT
 
-# Status, type, code, param: the rows of docs/api.md#error-codes. `param` of a general 400 is the field's name,
-# that of an absent alias `model` where a request names it.
-# The in-stream row has the status of its whole-answer form.
+# The rows of docs/api.md#error-codes are status, type, code and param. `param` of a general 400 is the field's name,
+# and for an absent alias it is `model` if the request names it. The in-stream row has the status of the error before a
+# stream.
 SPEC = {
     (401, "authentication_error", "authentication_error", None),
     (401, "authentication_error", "api_key_malformed", None),
@@ -52,12 +52,12 @@ SPEC = {
     (500, "internal_server_error", "internal_server_error", None),
 }
 OURS = {
-    (503, "internal_server_error", "service_unavailable", None),  # what a replica that stops gives up: any model
+    (503, "internal_server_error", "service_unavailable", None),  # a stopping replica gives requests up, for any model
     (405, "invalid_request_error", "method_not_allowed", None),
     (426, "invalid_request_error", "upgrade_required", None),
     (503, "provider_unavailable", "provider_unavailable", None),  # every candidate of an auto id failed
 }
-# Retried by the SDKs on their own, and rightly so.
+# SDKs retry these by themselves, and should.
 PASSING = {"provider_unavailable", "provider_error", "service_unavailable"} | {
     "provider_timeout",
     "rate_limit_exceeded",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.ids import EPOCH, first_uuid7, generation_id, parse_generation_id, parse_request_id, request_id, uuid7
 
-SLOT = 245  # nanoseconds: the 4096th part of a millisecond, which is as fine as the order goes
+SLOT = 245  # nanoseconds: the 4096th part of a millisecond, the resolution of the order
 LAST_MILLISECOND = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
 PREFIXES = ("gen-", "resp_", "msg_")
 moments = st.integers(0, 2**48 * 1_000_000 - 1)

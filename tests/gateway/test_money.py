@@ -1,4 +1,4 @@
-"""Money is exact in whatever database the tests run on."""
+"""Money is exact in the database that the tests run on, whichever it is."""
 
 import random
 from decimal import Decimal
@@ -28,7 +28,7 @@ from gateway.money import (
 from tests.examples import examples
 from tests.factories import mismatches, new_account, served
 
-DEBITS, AT_ONCE = 2_000, 200  # PostgreSQL reads through every version of a row that its transaction has left behind
+DEBITS, AT_ONCE = 2_000, 200  # PostgreSQL reads all row versions that a transaction has left
 LONG = "1.00000000000000000000000000000000000001"  # more digits than Decimal's usual 28
 
 money = MoneyField[Decimal, Decimal](name="amount")
@@ -43,7 +43,7 @@ def test_thousands_of_debits_leave_exactly_what_decimal_arithmetic_says() -> Non
         with transaction.atomic():
             for _ in range(AT_ONCE):
                 before, balance = balance, balance - Decimal(chance.randrange(10**9)).scaleb(-10)
-                # Found by its balance before: a row that had drifted by the smallest unit would not be.
+                # The row is found by its old balance: if that had drifted by the smallest unit, it would not be found.
                 assert Wallet.objects.filter(pk=wallet.pk, balance=before).update(balance=balance) == 1
     wallet.refresh_from_db()
     assert wallet.balance == balance
@@ -85,7 +85,7 @@ def test_other_columns_have_other_precisions() -> None:
 @given(amounts)
 def test_every_amount_survives_the_table(amount: Decimal) -> None:
     units = money.to_units(amount)
-    assert money.from_db_value(units, None, None) == amount  # type: ignore[arg-type]  # the field asks nothing of it
+    assert money.from_db_value(units, None, None) == amount  # type: ignore[arg-type]  # the field does not use it
 
 
 @pytest.mark.parametrize("amount", [0.1, 1.0, float("nan")])
@@ -121,7 +121,7 @@ def test_the_migration_keeps_the_number_of_places() -> None:
     assert options == {"places": 12}
 
 
-@pytest.mark.django_db  # the form asks the database about its constraints
+@pytest.mark.django_db  # the form queries the database for its constraints
 @pytest.mark.parametrize("price", ["0", "0.0000001", "12.5", "0.0000000001", "922337203.6854775807"])
 def test_a_form_that_is_saved_unseen_changes_nothing(price: str) -> None:
     form = modelform_factory(Region, fields=["prompt_per_1m_tokens"])

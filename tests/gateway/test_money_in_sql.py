@@ -1,4 +1,4 @@
-"""SQL adds up and compares money, in its units; what computes with it is Python."""
+"""SQL adds up and compares money, in its units; all other arithmetic is done in Python."""
 
 import ast
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ MONEY = MoneyField[Decimal, Decimal]()
 APPS = ("accounts", "aliases", "billing", "catalogue", "dashboard", "demo", "gateway", "inference", "operations")
 # These refer to a column and keep its unit.
 KEEPING = {"F", "Sum", "Min", "Max", "Subquery", "OuterRef"}
-# These may mix a column with numbers, or return what is no number of its units.
+# These may mix a column with numbers, or return a number in other units.
 MIXING = {"Abs", "Avg", "Case", "Cast", "Ceil", "Coalesce", "ExpressionWrapper", "Floor", "Func", "Greatest", "Least"}
 MIXING |= {"Mod", "NullIf", "Power", "Round", "Sqrt", "StdDev", "Variance", "When"}
 
@@ -39,7 +39,9 @@ def exact_columns() -> set[str]:
 
 
 def computed(source: str, columns: set[str]) -> Iterator[str]:
-    """Yields each expression of SQL that computes with one of these columns, or with a column that cannot be told."""
+    """Yields each SQL expression that computes with one of these columns, or with a column that cannot be
+    identified.
+    """
     tree = ast.parse(source)
     keywords = (node for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg)
     aliases = {each.arg for each in keywords if _expressions(each.value) and _names(each.value, columns)}
@@ -67,7 +69,7 @@ def _function(node: ast.AST) -> str:
 
 
 def _expressions(node: ast.AST) -> list[ast.AST]:
-    """The node itself, if it is a column or is made of one."""
+    """Returns the node itself if it is a column or is made from one."""
     return [node] if _function(node) in KEEPING | MIXING else []
 
 
@@ -81,7 +83,7 @@ def _names(node: ast.AST, columns: set[str]) -> bool:
 
 
 def _is_decimal_value(node: ast.AST) -> bool:
-    """Tells whether the node is `Value(Decimal(…))` without the field whose units it has."""
+    """Tells whether the node is `Value(Decimal(…))` without a field to give its units."""
     match node:
         case ast.Call(args=[number, *_], keywords=[]) if _function(node) == "Value":
             return _function(number) == "Decimal"

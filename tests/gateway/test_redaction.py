@@ -1,4 +1,4 @@
-"""A quoted upstream keeps ordinary words, and none of its secrets and addresses."""
+"""A quoted upstream message keeps ordinary words, but no secret and no address."""
 
 import base64
 import random
@@ -33,7 +33,7 @@ ORDINARY = [
     "Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$' at line 3:10.",
     "Rate limit reached in organization org-sim on requests per min. Please try again in 7s.",
 ]
-# The text around a key, and the key's own form.
+# These are the texts around a key, and the key's own form.
 PLACES = [
     "{}",
     "The key {} is bad.",
@@ -159,7 +159,7 @@ def _lower(found: re.Match[str]) -> str:
 
 
 def encodings(text: str) -> Iterator[str]:
-    """A text in base64, with and without its end, and in what URLs and JSON make of it."""
+    """Yields a text in base64, with and without its end, and as it is encoded in URLs and JSON."""
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         encoded = encode(text.encode()).decode()
         for each in (encoded, encoded.rstrip("=")):

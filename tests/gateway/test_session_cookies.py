@@ -1,4 +1,4 @@
-"""A session cookie that can be no session's is none, whatever the database takes: PostgreSQL knows no NUL in a text."""
+"""A cookie that cannot belong to a session counts as absent in either database: PostgreSQL allows no NUL in a text."""
 
 import pytest
 from django.test import Client

@@ -1,4 +1,4 @@
-"""How often a program that retries by itself has asked the simulated provider for what fails."""
+"""Counts how often a program that retries by itself has sent the simulated provider a failing request."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ FAILURES = ("agent-401", "agent-429", "agent-overflow")
 
 @contextlib.contextmanager
 def counted(simulator: Simulator) -> Iterator[dict[str, int]]:
-    """The calls within the block by slug, once it has ended."""
+    """Counts the calls within the block by slug; the counts are complete after it."""
     before = _calls(simulator)
     within: dict[str, int] = {}
     yield within

@@ -1,4 +1,4 @@
-"""A catalogue for automatic routing, and what is read of its answers.
+"""Builds a catalogue for automatic routing, and reads its answers.
 
 Every route has an upstream name of its own, so that the simulator can tell which of them were called.
 """
@@ -26,7 +26,7 @@ TIMED_OUT = (504, "provider_unavailable", "provider_timeout", None)
 
 whole_or_streamed = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 
-# How the first pick fails, and what failover says of it.
+# Maps how the first pick fails to the fallback reason.
 FAILURES = {
     "status:429": "primary_rate_limited",
     "slow-first-byte:30": "primary_timeout",
@@ -49,13 +49,13 @@ FAILURES = {
 
 
 def at(slug: str, who: str, behaviour: str = "echo", **fields: Any) -> Json:
-    """`test/{slug}` at a provider, in Paris at the usual price, known to the simulator as `{slug}@{who}`."""
+    """Builds `test/{slug}` at a provider, in Paris at the usual price; its upstream name is `{slug}@{who}`."""
     usual = {"regions": [region("FRPAR")], "upstream_model": f"{behaviour}+{slug}@{who}"}
     return model(slug, provider=who, **{**usual, **fields})
 
 
 def calls(simulator: Simulator, slug: str, who: str, behaviour: str = "echo") -> int:
-    """How often that route has been called."""
+    """Returns how often that route has been called."""
     return simulator.stats(f"{behaviour}+{slug}@{who}")["calls"]
 
 
@@ -64,7 +64,7 @@ def slug_of(behaviour: str) -> str:
 
 
 def failing(behaviour: str) -> list[Json]:
-    """A model whose cheaper route fails like this, and whose other one does not."""
+    """Returns a model whose cheaper route fails in this way, and whose other route does not."""
     slug = slug_of(behaviour)
     first = "refuser" if behaviour == "refused" else FIRST
     spoken = "echo" if behaviour == "refused" else behaviour
@@ -88,7 +88,7 @@ def catalogue(simulator_url: str) -> Json:
         *(at("streams-tied", who) for who in (FIRST, SECOND)),
         at("text", FIRST, modality="completion"),
         at("text", SECOND, regions=[region("DEFRA")]),
-        # All but the last are better, and none of them may take part.
+        # All but the last are better, but none of them may be chosen.
         at("passing", "nokey", pricing=CHEAP),
         at("passing", "sim", pricing=None),
         at("passing", "second", pricing=CHEAP, state="unavailable"),
@@ -96,7 +96,7 @@ def catalogue(simulator_url: str) -> Json:
         at("passing", "embedder", pricing=CHEAP, modality="embedding"),
         at("passing", "pounds", pricing=CHEAP | {"currency": "GBP"}),
         at("passing", "american", pricing=CHEAP, state="disabled"),
-        # The cheap route is first for whatever it can take.
+        # The cheap route is first for every request that it can take.
         at("streams", FIRST, pricing=CHEAP, capabilities={"streaming": False}),
         at("streams", SECOND),
         at("calls", FIRST, pricing=CHEAP, capabilities={"streaming": True, "function_calling": False}),
@@ -159,7 +159,7 @@ def catalogue(simulator_url: str) -> Json:
 
 
 def asked(customer: Customer, slug: str, *, streams: bool, **fields: object) -> tuple[str, Json]:
-    """The model and the metadata of a request to `auto/test/{slug}`, which must succeed."""
+    """Sends a request to `auto/test/{slug}`, which must succeed, and returns its model and metadata."""
     if not streams:
         result = answer(customer, f"auto/test/{slug}", **fields)
         assert result["choices"][0]["message"]["content"] == "hello there"
@@ -172,7 +172,7 @@ def asked(customer: Customer, slug: str, *, streams: bool, **fields: object) -> 
 
 
 def routing_of(metadata: Json) -> Json:
-    """What of the metadata is about how the route was chosen."""
+    """Returns the metadata on how the route was chosen."""
     names = {
         "provider", "region", "routing_mode", "routing_reason", "fallback_occurred", "fallback_reason",
         "providers_attempted", "requested_alias", "requested_auto", "eu_sovereign",
@@ -181,7 +181,7 @@ def routing_of(metadata: Json) -> Json:
 
 
 def recorded(customer: Customer) -> Json:
-    """The routing columns of the account's only record."""
+    """Returns the routing columns of the account's only record."""
     columns = (
         "provider, model, region, routing_mode, routing_reason, requested_auto, requested_alias, fallback_reason, "
         "providers_attempted, eu_sovereign"

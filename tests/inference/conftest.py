@@ -1,4 +1,4 @@
-"""What the tests of inference share."""
+"""Provides the gateways that the tests of inference share."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from tests.servers.gateway import GatewayServer
 from tests.servers.pauses import SHORT, paused
 from tests.servers.simulator import Simulator
 
-# Seconds: they run out while a test looks on, and are long enough for what is not slow on purpose.
+# These budgets, in seconds, run out during a test, but are long enough for whatever is not slow on purpose.
 BUDGETS = {
     "GATEWAY_FIRST_BYTE_TIMEOUT": "0.4",
     "GATEWAY_STREAM_IDLE_TIMEOUT": "0.4",
@@ -25,7 +25,7 @@ BUDGETS = {
 def gateway(
     migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayServer]:
-    """The shared gateway of the tests of inference: every behaviour in every shape (shapes.py)."""
+    """Starts the shared gateway of the tests of inference: every behaviour in every shape (shapes.py)."""
     folder = tmp_path_factory.mktemp("inference")
     server = GatewayServer(migrated_databases, folder, catalogue=shapes.catalogue(simulator.url), env=PROVIDER_KEYS)
     server.stock = []
@@ -37,7 +37,7 @@ def gateway(
 def hurried_gateway(
     migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayServer]:
-    """The same, with budgets that run out while a test looks on."""
+    """Starts that gateway with budgets that run out during a test."""
     folder = tmp_path_factory.mktemp("hurried")
     env = PROVIDER_KEYS | BUDGETS | paused(SHORT)
     server = GatewayServer(migrated_databases, folder, catalogue=shapes.catalogue(simulator.url), env=env)
@@ -50,7 +50,7 @@ def hurried_gateway(
 def failover_gateway(
     migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayServer]:
-    """The same, with failover between the candidates of an auto request. A first byte may take a second."""
+    """Starts that gateway with failover between the candidates of an auto request. A first byte may take a second."""
     folder = tmp_path_factory.mktemp("failover")
     env = PROVIDER_KEYS | {"GATEWAY_AUTO_FAILOVER": "true", "GATEWAY_FIRST_BYTE_TIMEOUT": "1"}
     server = GatewayServer(migrated_databases, folder, catalogue=shapes.catalogue(simulator.url), env=env)
@@ -61,7 +61,7 @@ def failover_gateway(
 
 @pytest.fixture
 def hurried_account(hurried_gateway: GatewayServer, open_account: OpenAccount) -> Customer:
-    """A fresh account on it."""
+    """Opens a fresh account on the hurried gateway."""
     return open_account(hurried_gateway)
 
 

@@ -1,4 +1,4 @@
-"""`hello there` as the official client sends it, and what docs/api.md says of its answer."""
+"""Sends `hello there` with the official client, and checks the answer by docs/api.md."""
 
 import re
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,7 @@ METADATA: Json = {
 
 
 def reports(chunk: Json) -> tuple[Json, Json]:
-    """Usage and metadata of an answer or a last chunk; the method's words are for people."""
+    """Returns usage and metadata of an answer or a last chunk; the method's wording is for people and not compared."""
     metadata = dict(chunk["gateway_metadata"])
     assert metadata.pop("estimation_methodology")
     return chunk["usage"], metadata

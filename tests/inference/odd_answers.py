@@ -1,4 +1,4 @@
-"""What upstreams with ways of their own send: a model is named after each answer."""
+"""Holds answers of upstreams with ways of their own; a model is named after each."""
 
 from typing import Any
 
@@ -19,12 +19,12 @@ def chunk(delta: Json | None = None, finish: str | None = None, *, index: int = 
 
 
 def usage(**fields: Any) -> Json:
-    """The last chunk of many an upstream."""
+    """Returns the last chunk of many upstreams."""
     return {"choices": [], "usage": USAGE, **fields}
 
 
 def streamed(*events: Json | bytes, done: bool = True) -> bytes:
-    """A stream of these chunks, and of bytes as they are."""
+    """Returns a stream of these chunks; bytes are sent unchanged."""
     frames = [event if isinstance(event, bytes) else b"data: " + orjson.dumps(event) + b"\n\n" for event in events]
     return http("200 OK", b"".join(frames) + (b"data: [DONE]\n\n" if done else b""), SSE)
 
@@ -34,12 +34,12 @@ def whole(*choices: Json, **fields: Any) -> bytes:
 
 
 def calls(finish: str, *fragments: Json) -> bytes:
-    """A stream that calls tools and finishes for this reason."""
+    """Returns a stream that calls tools and finishes for this reason."""
     return streamed(*(chunk({"tool_calls": [fragment]}) for fragment in fragments), chunk({}, finish), usage())
 
 
 def called(*tool_calls: Json, finish: str) -> bytes:
-    """A whole answer that calls tools."""
+    """Returns a whole answer that calls tools."""
     return whole({"message": {"content": None, "tool_calls": tool_calls}, "finish_reason": finish})
 
 
@@ -56,7 +56,7 @@ THOUGHTS: list[Json] = [
     for word in ("Hm", "mm.")
 ]
 SEALED: list[Json] = [{"reasoning_details": [{"type": "reasoning.encrypted", "data": "c2VjcmV0", "index": 0}]}]
-# What a delta may carry: its pieces, what a message makes of them, and the tokens of it that are words.
+# Maps a member of a delta to its pieces, to what a message makes of them, and to its tokens that are words.
 DELTAS: dict[str, tuple[list[Json], Json, int]] = {
     "sound": (SOUND, {"audio": {"id": "audio_1", "transcript": "hello", "data": "AAAA", "expires_at": 1}}, 2),
     "old-call": (OLD_CALL, {"function_call": {"name": "weather", "arguments": "{}"}}, 3),
@@ -85,7 +85,7 @@ BLOCKS: dict[str, tuple[Json, Json]] = {
 
 
 def _without_a_reason(block: Json, delta: Json) -> bytes:
-    """A stream of Anthropic's dialect that counts its message and ends it, and does not say why."""
+    """Returns a stream of Anthropic's dialect that counts its message and ends it without a stop reason."""
     message = {
         **{"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []},
         **{"stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 5, "output_tokens": 1}},
@@ -101,7 +101,7 @@ def _without_a_reason(block: Json, delta: Json) -> bytes:
     )
 
 
-# The name of a model: what its upstream sends.
+# Maps a model's name to what its upstream sends.
 SCRIPTS: dict[str, Script] = {
     **{name: streamed(*map(chunk, pieces), chunk({}, "stop"), usage()) for name, (pieces, _, _) in DELTAS.items()},
     **{f"{name}-breaks": streamed(*map(chunk, pieces), done=False) for name, (pieces, _, _) in DELTAS.items()},

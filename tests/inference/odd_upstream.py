@@ -1,4 +1,4 @@
-"""An upstream that answers with bytes of a test's own choosing: what no HTTP server would say of itself."""
+"""Runs an upstream that answers with any bytes of a test's choosing, including invalid HTTP."""
 
 import contextlib
 import socket
@@ -12,16 +12,16 @@ from typing import Any
 
 from tests.servers.listener import Listener, read_request
 
-# What it sends for each model's name; an answer in several pieces is dripped.
+# A script is what it sends for a model's name; an answer in several pieces is sent with pauses.
 Script = bytes | tuple[bytes, ...]
 DRIP_SECONDS = 0.1
-WAIT = b"wait"  # a piece that is not sent: what follows it waits until it may
+WAIT = b"wait"  # is not sent: what follows it waits for `may_go_on`
 
 
 class OddUpstream:
     """Listens on a port of its own, reads a request, sends the script of its model and closes.
 
-    One with a `greeting` sends that, whatever the other side says, and closes.
+    With a `greeting`, it sends only that, whatever the other side sends, and closes.
     """
 
     def __init__(
@@ -29,15 +29,14 @@ class OddUpstream:
     ) -> None:
         self._scripts, self._context, self._greeting = scripts, context, greeting
         self.paths: list[str] = []
-        self.bodies: dict[str, dict[str, Any]] = {}  # the newest that asked each model
-        self.cut_off: list[str] = []  # models whose answers were not taken to their end
-        self.sent: list[str] = []  # and those that were
-        self.may_go_on = threading.Event()  # what a WAIT in a script waits for
+        self.bodies: dict[str, dict[str, Any]] = {}  # each model's newest request
+        self.cut_off: list[str] = []  # models whose answers were not read to their end
+        self.sent: list[str] = []  # models whose answers were
+        self.may_go_on = threading.Event()  # a WAIT in a script waits for it
         self._listener = Listener(self._answer)
         self.port = self._listener.port
 
     def close(self) -> None:
-        """Stops listening."""
         self._listener.close()
 
     def _answer(self, raw: socket.socket) -> None:
@@ -50,7 +49,7 @@ class OddUpstream:
             try:
                 for number, piece in enumerate(pieces):
                     if number:
-                        time.sleep(DRIP_SECONDS)  # a drip is what this upstream is about
+                        time.sleep(DRIP_SECONDS)  # the pause is what makes a drip
                     if piece is WAIT:
                         self.may_go_on.wait()
                     else:
@@ -69,7 +68,7 @@ class OddUpstream:
 
 
 def self_signed(folder: Path) -> ssl.SSLContext:
-    """A TLS server's context with a certificate that nobody vouches for."""
+    """Returns a TLS server's context with a self-signed certificate."""
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     subprocess.run(
         [
@@ -94,6 +93,6 @@ def listening(
 
 
 def http(status: str, body: bytes, *headers: str) -> bytes:
-    """A response that is complete and closes."""
+    """Returns a complete response that closes the connection."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]
     return "\r\n".join([*lines, "", ""]).encode() + body

@@ -1,4 +1,4 @@
-"""What tests of crashes share: streams that last, and what is kept of them until they are settled."""
+"""Provides long streams for tests of crashes, and reads what is kept of them until they are settled."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.servers.simulator import Simulator
 SHORT_WAITS = {"DJANGO_SETTINGS_MODULE": "tests.inference.short_waits"}
 LONG = "chunks:300:0.1"
 HELD = "hold:2"
-CHECKPOINTED_WITHIN = 15.0  # seconds: a row comes with the first beat after the first output
+CHECKPOINTED_WITHIN = 15.0  # seconds: a row is written by the first beat after the first output
 REPLAYED_WITHIN = 30.0
 
 
@@ -41,14 +41,14 @@ def until_checkpointed(server: GatewayServer, streams: int) -> None:
 
 
 def let_go(simulator: Simulator) -> None:
-    """The held answers come to their ends."""
+    """Lets the held answers continue to their ends."""
     requests.post(f"{simulator.origin}/let-go", params={"model": HELD}, timeout=30).raise_for_status()
 
 
 def streamed_and_whole(
     customer: Customer, clients: StreamClients, simulator: Simulator
 ) -> tuple[PartialStream, requests.Response]:
-    """Two answers at once."""
+    """Requests a stream and a whole answer at once."""
     with ThreadPoolExecutor(1) as pool:
         (streamed,) = clients.open(customer, "held")
         let_go(simulator)
@@ -57,12 +57,12 @@ def streamed_and_whole(
 
 
 def waiting(server: GatewayServer) -> list[Path]:
-    """Outcomes in the spool."""
+    """Returns the outcomes in the spool."""
     return [path for path in server.spool.glob("*") if path.suffix != ".poison"] if server.spool.is_dir() else []
 
 
 def assert_replayed_once(server: GatewayServer, customer: Customer, answers: dict[str, Any]) -> None:
-    """Each answer said its cost and no balance, and is in the ledger with just that, in the end."""
+    """Checks that each answer stated its cost without a balance, and that the ledger has just that cost in the end."""
     assert all("remaining_balance" not in usage for usage in answers.values())
     assert eventually(lambda: len(bills.records(customer)) == len(answers), within=REPLAYED_WITHIN)
     assert eventually(lambda: waiting(server) == [])

@@ -1,7 +1,7 @@
-"""Every way through the data plane: an endpoint, a dialect and a kind of model, each with every behaviour.
+"""Lists every way through the data plane: an endpoint, a dialect and a kind of model, each with every behaviour.
 
-Beside the models of tests/catalogue.py there is each behaviour as `sim/text/…` (it completes text), `sim/embed/…` (it
-embeds) and `simanthropic/claude/…` (it chats, in Anthropic's dialect).
+In addition to the models of tests/catalogue.py there is each behaviour as `sim/text/…` (completes text), `sim/embed/…`
+(embeds) and `simanthropic/claude/…` (chats, in Anthropic's dialect).
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from tests.servers.customer import Customer
 Json = dict[str, Any]
 
 EMBEDDING_PRICES: Json = {"currency": "EUR", "prompt_per_1m_tokens": 0.1}
-# A 5-minute write costs 1.25 times the prompt, a 1-hour write twice as much.
+# A 5-minute write costs 1.25 times the prompt's price, a 1-hour write twice the prompt's price.
 ANTHROPIC_PRICES: Json = PRICES | {
     "cache_read_per_1m_tokens": 0.06,
     "cache_write_per_1m_tokens": 0.75,
@@ -59,12 +59,12 @@ MODES: Mapping[str, Json] = {
 
 @dataclass(frozen=True)
 class Way:
-    """One way through: where a request goes in, and the models that answer it."""
+    """Describes one way through: the path of a request, and the models that answer it."""
 
     name: str
     path: str
     models: str
-    # "hello there" as the gateway estimates it where no upstream counts: by bytes, with four tokens for a message.
+    # This is the gateway's estimate for "hello there" if no upstream counts: by bytes, with four tokens for a message.
     estimated_prompt: int
 
     @property
@@ -76,12 +76,12 @@ class Way:
         return {"model": f"{self.models}/{slug}", **asked, **fields}
 
     def whole_text(self, answer: Json) -> str:
-        """What an answer's first choice says."""
+        """Returns the text of an answer's first choice."""
         choice = answer["choices"][0]
         return choice["message"]["content"] if self.is_chat else choice["text"]
 
     def streamed_text(self, expected: Stream) -> str:
-        """What a stream says."""
+        """Returns the text of a stream."""
         choices = [choice for chunk in expected.chunks for choice in chunk["choices"]]
         return expected.text if self.is_chat else "".join(choice["text"] for choice in choices)
 
@@ -101,7 +101,7 @@ WAYS = {
 
 
 def catalogue(simulator_url: str) -> Json:
-    """The catalogue of tests/catalogue.py, with every behaviour in every shape."""
+    """Returns the catalogue of tests/catalogue.py, with every behaviour in every shape."""
     caching = {"pricing": ANTHROPIC_PRICES}
     everything = catalogue_for(
         simulator_url,
@@ -130,10 +130,10 @@ def catalogue(simulator_url: str) -> Json:
 
 
 def shaped(creator: str, slug: str, **fields: Any) -> Json:
-    """A model of this creator, with the behaviour that its slug names."""
+    """Builds a model of this creator, with the behaviour that its slug names."""
     return model(slug, **{"id": f"{creator}/{slug}", "upstream_model": ALL_BEHAVIOURS.get(slug, "echo"), **fields})
 
 
 def post(customer: Customer, way: Way, slug: str, **fields: object) -> Any:
-    """The raw response on this way."""
+    """Sends a request on this way and returns the raw response."""
     return customer.http.post(way.path, json=way.request(slug, **fields))

@@ -1,4 +1,4 @@
-"""The product's settings with shorter waits: one second for a lost database, instead of up to ten."""
+"""Extends the product's settings with shorter waits: one second for a lost database, instead of up to ten."""
 
 from django.apps import AppConfig
 
@@ -12,13 +12,13 @@ for database in DATABASES.values():
     if "pool" in options:
         options["pool"] |= {"timeout": SECONDS, "reconnect_timeout": SECONDS}
         options["tcp_user_timeout"] = int(SECONDS * 1000)
-        options["connect_timeout"] = 2  # libpq's least
+        options["connect_timeout"] = 2  # the least that libpq allows
 if "options" in DATABASES["settlement"]["OPTIONS"]:
     DATABASES["settlement"]["OPTIONS"]["options"] = "-c statement_timeout=1000"
 
 
 class ShortWaits(AppConfig):
-    """Shortens the waits as a process begins."""
+    """Shortens the waits when a process starts."""
 
     name = "tests.inference"
     label = "short_waits"
@@ -30,7 +30,7 @@ class ShortWaits(AppConfig):
         from inference import checkpointing  # noqa: PLC0415
 
         settlement.RETRY_SECONDS = SECONDS
-        settlement.SILENCE_SECONDS = sessions.SETTLEMENT_SECONDS = 1.5 * SECONDS  # above the statement timeout
+        settlement.SILENCE_SECONDS = sessions.SETTLEMENT_SECONDS = 1.5 * SECONDS  # longer than the statement timeout
         sessions.LOOK_SECONDS = 0.1
         pool.BRIEF_SECONDS = 3 * SECONDS
         checkpointing.RENEW_EVERY_SECONDS = SECONDS

@@ -1,4 +1,4 @@
-"""One question to a chat model asked in six ways: chat, Responses and Messages, streamed and whole."""
+"""Asks a chat model one question in six ways: chat, Responses and Messages, streamed and whole."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ STOP_REASONS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What a client makes of an answer: `calls` are names with their arguments, `refused` is the status of an error."""
+    """Holds what a client makes of an answer: `calls` are names with arguments, `refused` is the status of an error."""
 
     text: str = ""
     reasoning: str = ""
@@ -141,7 +141,7 @@ def _of_messages(reply: requests.Response, is_stream: bool) -> Answer:
 
 
 def blocks_of(events: MessageEvents) -> Iterator[Json]:
-    """The blocks of a stream, each put together as clients do it."""
+    """Yields the blocks of a stream, each put together as clients do it."""
     block: Json = {}
     for event in events.all:
         match event["type"]:
@@ -151,7 +151,7 @@ def blocks_of(events: MessageEvents) -> Iterator[Json]:
                 delta = event["delta"]
                 if "partial_json" in delta:
                     pieces.append(delta["partial_json"])
-                    # Anthropic's SDKs read what has come so far as JSON, and fail where that is blank.
+                    # Anthropic's SDKs parse the pieces so far as JSON, and fail if they are blank.
                     assert not "".join(pieces).isspace()
                 elif "citation" in delta:
                     block["citations"].append(delta["citation"])
@@ -165,7 +165,7 @@ def blocks_of(events: MessageEvents) -> Iterator[Json]:
 
 
 def _read(arguments: Any) -> Any:
-    """The object that arguments are the text of; what is no JSON as it is."""
+    """Returns the object in the arguments' text; text that is not JSON is returned unchanged."""
     try:
         return json.loads(arguments)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The product's settings with as many connections of Django as a worker has sessions of its own (test_overload.py)."""
+"""Extends the product's settings: Django has as many connections as a worker has own sessions (test_overload.py)."""
 
 from gateway.settings import *  # noqa: F403
 from gateway.settings import DATABASES

@@ -1,4 +1,4 @@
-"""Clients that keep what they receive of a stream, however it ends."""
+"""Runs clients that keep what they receive of a stream, however it ends."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ BROKEN = (requests.RequestException, OSError)
 
 @dataclass(frozen=True)
 class PartialStream:
-    """What a client has of one stream."""
+    """Holds what a client has received of one stream."""
 
     id: str
     frames: list[Json]
@@ -32,12 +32,12 @@ class PartialStream:
 
     @property
     def codes(self) -> list[str]:
-        """The codes of its errors."""
+        """Returns the codes of its errors."""
         return [frame["error"]["code"] for frame in self.frames if "error" in frame]
 
     @property
     def messages(self) -> list[str]:
-        """Their messages."""
+        """Returns the messages of its errors."""
         return [frame["error"]["message"] for frame in self.frames if "error" in frame]
 
     @property
@@ -46,12 +46,12 @@ class PartialStream:
 
     @property
     def most_tokens(self) -> int:
-        """What an estimate may bill for it."""
+        """Returns the most tokens that an estimate may bill for it."""
         return tokens_in(len(self.text.encode()))
 
 
 class StreamClients:
-    """Clients that read streams at once."""
+    """Reads several streams at the same time."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
@@ -69,7 +69,7 @@ def stream_clients(most: int = 16) -> Iterator[StreamClients]:
 
 
 def begin(customer: Customer, slug: str) -> tuple[requests.Response, Iterator[bytes], bytes]:
-    """A stream with its first bytes."""
+    """Begins a stream and returns it with its first bytes."""
     reply = requests.post(
         customer.gateway.origin + PATH,
         json=question(slug, stream=True),
@@ -94,7 +94,7 @@ def read_to_end(reply: requests.Response, blocks: Iterator[bytes], received: byt
 
 
 def partial_stream(id_: str, received: bytes) -> PartialStream:
-    """Of its whole events: the rest of one that was cut is left out."""
+    """Parses the whole events; the incomplete rest of a cut stream is left out."""
     events = [event.removeprefix("data: ") for event in received.decode(errors="ignore").split("\n\n")[:-1]]
     frames = [json.loads(event) for event in events if event.startswith("{")]
     return PartialStream(id_, frames, done="[DONE]" in events)

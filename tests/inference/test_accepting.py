@@ -1,4 +1,4 @@
-"""The short way to accept a request and the serializer, held to each other: the same values, or the same refusal."""
+"""The fast check of a request and the serializer agree: the same values, or the same refusal."""
 
 from collections.abc import Callable
 from typing import Any
@@ -118,7 +118,7 @@ TINY_TOOL = {"type": "function", "function": {"name": "a"}}
     ids=["messages", "tools"],
 )
 def test_messages_and_tools_are_counted_once_they_are_parsed(body: Json, param: str) -> None:
-    """However their names were written: bytes of `"r\\u006fle"` are not those of `"role"`."""
+    """It does not matter how their names are written: the bytes of `"r\\u006fle"` differ from those of `"role"`."""
     with pytest.raises(InvalidRequest) as refused:
         chat.CHECKS.checked({"model": "a/b/c", **body})
     assert refused.value.param == param

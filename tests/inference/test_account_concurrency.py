@@ -1,4 +1,4 @@
-"""An account's requests in flight are bounded by GATEWAY_ACCOUNT_CONCURRENCY, and every ending gives its place back."""
+"""GATEWAY_ACCOUNT_CONCURRENCY limits an account's requests in flight, and every ending frees a place."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -32,8 +32,8 @@ def test_requests_beyond_the_bound_are_refused_until_one_has_ended(
         reply = ask(customer, "echo")
         assert refusal(reply) == SPENT
         assert reply.headers["Retry-After"] == "1"
-        answer(open_account(customer.gateway), "echo")  # another account has its own
-        first.close()  # the client has gone
+        answer(open_account(customer.gateway), "echo")  # another account has its own limit
+        first.close()  # the client leaves
         assert eventually(lambda: ask(customer, "echo").status_code == 200)
         assert second.content.endswith(b"data: [DONE]\n\n")
 

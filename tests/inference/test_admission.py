@@ -1,4 +1,4 @@
-"""What keeps a conversation on one of several equal routes: the part of its requests that all of them share."""
+"""A conversation stays on one of several equal routes, by the part that all its requests share."""
 
 import uuid
 from typing import Any
@@ -22,7 +22,7 @@ TURNS: list[Json] = [SYSTEM, ASKED, SAID, {"role": "user", "content": "And now?"
 
 
 def of(key: uuid.UUID = KEY, *, counts: bool = False, **body: Any) -> bytes | None:
-    """The conversation of a request with this body."""
+    """Returns the conversation of a request with this body."""
     shape = Shape.COMPLETION if "prompt" in body else Shape.CHAT
     payer = Payer(key, uuid.UUID(int=2), "EUR", 1, RateLimits(0, 0))
     return conversation(Call(shape, "auto/test/echo", body, is_count=counts), payer)

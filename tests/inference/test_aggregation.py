@@ -1,4 +1,4 @@
-"""Long whole answers are streamed from the upstream and put together: none shows it, and they may take their time."""
+"""Long whole answers are streamed from the upstream and put together: the result is the same, and may take longer."""
 
 import copy
 import json
@@ -29,13 +29,13 @@ BOTH: Json = {
     "messages": [{"role": "user", "content": "both please"}],
     "tools": [{"type": "function", "function": {"name": name}} for name in ("weather", "clock")],
 }
-# What the simulator adds to a message and to a delta has different names, and its streamed offsets are within a piece.
+# The simulator adds different names to messages and to deltas, and its streamed offsets are relative to a piece.
 ONE_SIDED = {"sim_message", "sim_delta", "text_offset"}
 TIMED_OUT = (504, "provider_unavailable", "provider_timeout", None)
 
 
 def comparable_answer(customer: Customer, path: str, model: str, cap: int, **fields: object) -> Json:
-    """An answer without what differs between two requests. Null means absent."""
+    """Returns an answer without what differs between two requests. Null counts as absent."""
     asked = shapes.WAYS["chat-openai" if path == CHAT else "text-openai"].request("", **fields)
     reply = customer.http.post(path, json={**asked, "model": model, "max_tokens": cap})
     assert reply.status_code == 200, reply.text
@@ -93,7 +93,7 @@ def test_unknown_fields_of_deltas_are_put_together(account: Customer) -> None:
 
 
 def steps_to_join(tool_calls: int) -> int:
-    """Counts the interpreter's steps that it takes to put the tool calls together, each from two pieces."""
+    """Counts the interpreter's steps for putting the tool calls together, each from two pieces."""
     pieces = [
         {"index": index, **part}
         for index in range(tool_calls)
@@ -147,7 +147,7 @@ def test_a_chunk_is_not_changed_by_what_comes_behind_it() -> None:
 
 
 def streamed_upstream(customer: Customer, way: Way, slug: str = "describe", **fields: object) -> bool:
-    """Whether the upstream was asked to stream a whole answer."""
+    """Tells whether the upstream was asked to stream a whole answer."""
     reply = post(customer, way, slug, **fields)
     body: Json = json.loads(way.whole_text(reply.json()))["body"]
     assert body.get("stream") in (None, True)
@@ -163,10 +163,10 @@ def streamed_upstream(customer: Customer, way: Way, slug: str = "describe", **fi
         ("chat-openai", {"max_tokens": 1, "max_completion_tokens": 65}, True),
         ("chat-openai", {"max_tokens": 32, "n": 2}, False),
         ("chat-openai", {"max_tokens": 33, "n": 2}, True),
-        ("chat-openai", {}, True),  # the model may say 8192
+        ("chat-openai", {}, True),  # the model's limit is 8192
         ("chat-anthropic", {"max_tokens": 64}, False),
         ("chat-anthropic", {}, True),
-        ("text-openai", {}, False),  # 16 unless the client says otherwise
+        ("text-openai", {}, False),  # 16 unless the client sets it
         ("text-openai", {"max_tokens": 65}, True),
         ("text-on-chat", {}, False),
         ("text-anthropic", {"max_tokens": 65}, True),
@@ -198,7 +198,7 @@ def test_the_best_of_several_is_asked_for_whole(account: Customer, best_of: int,
 
 @pytest.mark.parametrize("model", ["quiet/test/describe", "sim/test/never-aggregated"])
 def test_nothing_is_streamed_for_the_sake_of_it_where_the_catalogue_forbids_it(account: Customer, model: str) -> None:
-    """Of a provider that reports no usage in streams, and of a model with `aggregate: false`."""
+    """Examples are a provider that reports no usage in streams, and a model with `aggregate: false`."""
     answer = account.http.post(PATH, json={"model": model, "messages": HELLO}).json()
     assert "stream" not in json.loads(answer["choices"][0]["message"]["content"])["body"]
     assert not bills.records(account)[0].usage_estimated
@@ -218,7 +218,7 @@ def test_an_upstream_that_does_not_report_usage_in_streams_is_estimated(account:
 
 @pytest.fixture(scope="module")
 def eager(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
-    """A gateway that waits half a second for a first byte, and longer for that of a prompt above 32,000 tokens."""
+    """Starts a gateway that waits half a second for a first byte, and longer if the prompt exceeds 32,000 tokens."""
     return start_shared_gateway(
         catalogue=shapes.catalogue(simulator.url),
         GATEWAY_AGGREGATE_OVER_TOKENS="20",
@@ -244,7 +244,7 @@ def test_the_threshold_is_the_operators(hurried: Customer, cap: int, streamed: b
 def test_a_long_prompt_has_more_time_until_its_first_byte(
     hurried: Customer, thousands: int, answered: str | None
 ) -> None:
-    """The budget that a timeout names is the one that was given. The answer begins after a second."""
+    """A timeout's message names the budget that was used. The answer begins after a second."""
     prompt = "x" * (4000 * thousands - 400 * (answered is not None))
     reply = post(hurried, WAYS["text-openai"], "slow-start", prompt=prompt, max_tokens=1)
     if answered is None:
@@ -255,8 +255,9 @@ def test_a_long_prompt_has_more_time_until_its_first_byte(
 
 
 def test_a_whole_answer_may_take_longer_than_the_first_byte_budget(hurried: Customer) -> None:
-    """It takes a second to say. What is too short to be streamed has to come within the budget, what is long but
-    cannot be streamed within the overall one."""
+    """It takes a second. Answers too short to be streamed must arrive within that budget; long ones that cannot be
+    streamed, within the overall one.
+    """
     asked: list[tuple[Way, str, Json]] = [
         *(
             (WAYS[name], WAYS[name].models, {"max_tokens": 1000})

@@ -1,5 +1,7 @@
-"""Whole answers where a stream was asked for, and streams where a whole answer was: each is what it says it is, and
-clients get the shape that they asked for (docs/providers.md#seen-in-the-field)."""
+"""Upstreams may send a whole answer instead of a stream, or a stream instead of a whole answer.
+
+The content type decides, and clients get the shape that they requested (docs/providers.md#seen-in-the-field).
+"""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -22,9 +24,9 @@ from tests.servers.gateway import GatewayServer
 
 Json = dict[str, Any]
 
-# At these prices for a million tokens.
+# These are prices for a million tokens.
 PRICES = {"currency": "EUR", "prompt_per_1m_tokens": 10, "completion_per_1m_tokens": 100}
-COST = Decimal("0.0006")  # of 10 and 5 tokens
+COST = Decimal("0.0006")  # for 10 and 5 tokens
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 CLAUDES_USAGE = {"input_tokens": 10, "output_tokens": 5}
 WEATHER: Json = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Paris"}'}}
@@ -153,7 +155,7 @@ def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
 
 
 def is_billed_in_full(customer: Customer) -> bool:
-    """Whether the only record is of an answer that finished and was counted by its provider."""
+    """Tells whether the only record is of an answer that finished and was counted by its provider."""
     (record,) = bills.records(customer)
     assert (record.ending, record.prompt_tokens, record.completion_tokens) == ("finished", 10, 5)
     assert not record.usage_estimated

@@ -1,4 +1,4 @@
-"""Anthropic's dialect from end to end, and the official client's helpers against both dialects."""
+"""Anthropic's dialect works from end to end, and the official client's helpers work with both dialects."""
 
 import json
 from decimal import Decimal
@@ -25,7 +25,7 @@ WEATHER: Json = {
     "function": {"name": "weather", "description": "Of a place.", "parameters": {"type": "object", "properties": {}}},
 }
 CLOCK: Json = {"type": "function", "function": {"name": "clock"}}
-# With `both` in the question the simulator calls two tools at once.
+# If the question contains `both`, the simulator calls two tools at once.
 ASK_BOTH: list[Json] = [{"role": "user", "content": "both please"}]
 
 both_dialects = pytest.mark.parametrize("models", ["sim/test", "simanthropic/claude"])
@@ -42,7 +42,7 @@ def answer(customer: Customer, slug: str, **fields: object) -> Json:
 
 
 def received(customer: Customer, slug: str = "describe", **fields: object) -> Json:
-    """What reached the upstream."""
+    """Returns the request that reached the upstream."""
     described: Json = json.loads(answer(customer, slug, **fields)["choices"][0]["message"]["content"])
     return described
 
@@ -120,7 +120,7 @@ def test_a_conversation_is_a_message_request(account: Customer) -> None:
     [
         ("describe", {"max_tokens": 7}, 7),
         ("describe", {"max_completion_tokens": 8, "max_tokens": 7}, 8),
-        ("describe", {}, 8192),  # the catalogue's
+        ("describe", {}, 8192),  # the catalogue's value
         ("uncapped", {}, 4096),
     ],
 )
@@ -205,7 +205,7 @@ def test_what_cannot_or_must_not_be_sent_is_refused(account: Customer, fields: J
 
 @every_mode
 def test_cache_writes_of_both_lifetimes_are_shown_and_priced(account: Customer, fields: Json) -> None:
-    """2 prompt + 20 read + 7 written for 5 minutes + 3 for an hour, 2 answered: 1.2 + 1.2 + 5.25 + 3.6 + 2.4."""
+    """It has 2 prompt, 20 read, 7 written for 5 minutes, 3 for an hour, 2 answered: 1.2 + 1.2 + 5.25 + 3.6 + 2.4."""
     reply = post(account, WAY, "cache-everything", **fields)
     last = Stream.of(reply).chunks[-1] if "stream" in fields else reply.json()
     assert {name: value for name, value in last["gateway_metadata"].items() if name.startswith("cache")} == {
@@ -257,7 +257,7 @@ def test_its_errors_are_quoted(account: Customer, code: int, words: str) -> None
 
 
 def run_tool_loop(create: Any, models: str) -> None:
-    """Two tools at once, their results, and the answer that is made of them."""
+    """Runs two tool calls at once, sends their results, and reads the answer made from them."""
     messages: list[Any] = [*ASK_BOTH]
     request = {"model": f"{models}/tools", "tools": [WEATHER, CLOCK]}
     asked = create(messages=messages, **request).choices[0]
@@ -311,7 +311,7 @@ class Place(BaseModel):
 
 @both_dialects
 def test_the_official_client_parses_structured_answers(account: Customer, models: str) -> None:
-    """The simulator says what it is told: the question is the answer."""
+    """The simulator repeats its input: the question is the answer."""
     asked: Any = [{"role": "user", "content": '{"city": "Paris", "people": 2102650}'}]
     client = account.openai()
     for parse in (client.chat.completions.parse, client.beta.chat.completions.parse):

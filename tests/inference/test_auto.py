@@ -1,4 +1,4 @@
-"""Automatic routing as customers see it (docs/api.md#automatic-routing)."""
+"""Automatic routing works as customers see it (docs/api.md#automatic-routing)."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +41,7 @@ UNPRICED = (503, "provider_error", "provider_error", None)
 
 @pytest.fixture(scope="module")
 def committed(pair_gateway: GatewayServer, simulator: Simulator) -> GatewayServer:
-    """As it is by default: an auto request commits to the winner. Two workers, which choose alike."""
+    """Starts two workers, which choose alike, with the default: an auto request commits to the winner."""
     content = catalogue(simulator.url)
     pair_gateway.offer(providers=content["providers"], models=content["models"])
     return pair_gateway
@@ -143,7 +143,7 @@ def test_cost_comes_before_carbon_where_staff_say_so(
     assert candidates == ["sim/test/carbon/DEFRA", "second/test/carbon/FRPAR"]
 
 
-# Single turns: nothing was said before the last question, and nothing says that they belong together.
+# In single turns nothing precedes the last question, and nothing connects them.
 SINGLE_TURNS: list[tuple[str, Json]] = [
     (PATH, {"messages": HELLO}),
     (PATH, {"messages": [{"role": "system", "content": "Be brief."}, *HELLO]}),
@@ -163,7 +163,7 @@ CONVERSATIONS_KEPT: list[tuple[str, Json]] = [
 
 
 def served(http: GatewaySession, path: str, body: Json) -> str:
-    """The provider that served one request to the tied routes."""
+    """Sends one request to the tied routes and returns the provider that served it."""
     reply = http.post(path, json={"model": "auto/test/tied", **body})
     assert reply.status_code == 200, reply.text
     metadata = reply.json()["gateway_metadata"]
@@ -200,12 +200,12 @@ def test_a_conversation_stays_on_one_of_the_tied_in_every_worker_and_conversatio
     before = {who: calls(simulator, "tied", who) for who in (FIRST, SECOND, THIRD, "american")}
 
     def serve(number: int) -> str:
-        """Every turn of a conversation is served by the one provider that is returned."""
+        """Sends all turns of a conversation and returns the one provider that served them."""
         turns = [{"role": "user", "content": f"question {number}"}]
         by = set()
         for text in ("first", "second"):
             turns += [{"role": "assistant", "content": f"answer {text}"}, {"role": "user", "content": text}]
-            with GatewaySession(customer.gateway.origin, customer.key) as http:  # a connection, so any worker
+            with GatewaySession(customer.gateway.origin, customer.key) as http:  # a new connection, so any worker
                 by.add(served(http, PATH, {"messages": turns}))
         (provider,) = by
         return provider

@@ -39,7 +39,7 @@ def with_failover(failover_gateway: GatewayServer, simulator: Simulator) -> Gate
 
 @pytest.fixture
 def insured(with_failover: GatewayServer, open_account: OpenAccount) -> Customer:
-    """A customer of the gateway that fails over."""
+    """Opens an account on the gateway that fails over."""
     return open_account(with_failover)
 
 
@@ -68,7 +68,7 @@ def test_the_next_candidate_serves_and_the_answer_says_so(
 
 
 def test_a_whole_answer_that_was_streamed_upstream_fails_over_to_its_last_byte(insured: Customer) -> None:
-    """Nothing of it has been delivered when its upstream breaks."""
+    """Nothing has been delivered when the upstream breaks."""
     model_id, metadata = asked(insured, "breaks", streams=False)
     assert (model_id, metadata["fallback_occurred"]) == ("second/test/breaks/FRPAR", True)
     assert len(bills.records(insured)) == 1
@@ -146,7 +146,7 @@ def error_of(reply: requests.Response) -> Json:
 
 
 def test_a_single_route_that_fails_is_all_that_failed(insured: Customer) -> None:
-    # `status-503` of tests/catalogue.py is offered by nobody but `sim`, in two regions.
+    # Only `sim` offers `status-503` of tests/catalogue.py, in two regions.
     error = error_of(ask(insured, "auto/test/status-503"))
     assert error["providers_attempted"] == ["sim", "sim"]
     assert bills.untouched(insured)
@@ -174,7 +174,7 @@ def test_a_pin_never_fails_over(insured: Customer, simulator: Simulator, behavio
 
 
 def test_a_candidate_that_cannot_take_the_request_is_passed_by(insured: Customer, simulator: Simulator) -> None:
-    """One cannot stream, the other has no form for the image."""
+    """One candidate cannot stream, the other's API cannot express the image."""
     image = {"type": "image_url", "image_url": {"url": "gs://bucket/a.png"}}
     messages = [{"role": "user", "content": [{"type": "text", "text": "hello there"}, image]}]
     model_id, metadata = asked(insured, "unwilling", streams=True, messages=messages)
@@ -184,7 +184,7 @@ def test_a_candidate_that_cannot_take_the_request_is_passed_by(insured: Customer
 
 
 def test_the_next_of_the_tied_is_the_conversations_own(insured: Customer) -> None:
-    """Every conversation goes by an order of its own, and keeps to it."""
+    """Every conversation has an order of its own, and keeps it."""
     orders = set()
     for number in range(20):
         messages = [{"role": "user", "content": f"question {number}"}, {"role": "assistant", "content": "An answer"}]
@@ -208,7 +208,7 @@ def test_a_first_pick_that_serves_is_no_fallback(insured: Customer, simulator: S
 def test_usage_that_contradicts_itself_is_no_reason_to_ask_another(
     insured: Customer, simulator: Simulator, streams: bool
 ) -> None:
-    """The answer was given and is worth money: it is kept as a record without a cost."""
+    """The answer was given and has a value: it is kept as a record without a cost."""
     before = calls(simulator, "contradicts", SECOND)
     reply = ask(insured, "auto/test/contradicts", stream=streams)
     assert "contradicts itself" in reply.text

@@ -1,4 +1,4 @@
-"""GATEWAY_BILL_BROKEN_STREAMS=false: a stream that its provider breaks costs nothing (docs/api.md#endings)."""
+"""With GATEWAY_BILL_BROKEN_STREAMS=false a stream that its provider breaks costs nothing (docs/api.md#endings)."""
 
 import json
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def data(*events: Json) -> bytes:
 
 ERROR = data({"error": {"message": "No more.", "code": 500}})
 COUNTED = {**chunk({"content": "hello there"}), "usage": {"prompt_tokens": 10, "completion_tokens": 5}}
-# Streams that their provider breaks after some output.
+# Providers break these streams after some output.
 BROKEN: dict[str, Script] = {
     "cut": HEAD + data(*HELLO_THERE),
     "cut-counted": HEAD + data(COUNTED),

@@ -1,4 +1,6 @@
-"""Chat completions through the official client, and their answers field by field (docs/api.md#chat-completions)."""
+"""Chat completions work with the official client, and each field of an answer is right
+(docs/api.md#chat-completions).
+"""
 
 import json
 import time
@@ -158,7 +160,7 @@ def test_a_streamed_tool_loop(account: Customer) -> None:
 
 
 def run_tool_loop(create: Callable[..., Any]) -> None:
-    """Two tools at once, their results, and the answer that is made of them."""
+    """Runs two tool calls at once, sends their results, and reads the answer made from them."""
     messages: list[Any] = [{"role": "user", "content": "both please"}]
     request = {"model": "sim/test/tools", "tools": [WEATHER, CLOCK]}
     asked = create(messages=messages, **request).choices[0]

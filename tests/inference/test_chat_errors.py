@@ -1,4 +1,4 @@
-"""Errors of chat completions, as the official client raises them."""
+"""The official client raises the errors of chat completions."""
 
 import openai
 import pytest

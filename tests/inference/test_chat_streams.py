@@ -1,4 +1,4 @@
-"""Streamed chat completions, chunk by chunk and through the official client (docs/api.md#streaming)."""
+"""Streamed chat completions are right chunk by chunk and with the official client (docs/api.md#streaming)."""
 
 import contextlib
 from typing import Any
@@ -62,7 +62,7 @@ def test_the_headers_keep_proxies_from_collecting_a_stream(account: Customer) ->
 def test_a_stream_arrives_while_its_upstream_is_still_speaking(account: Customer, simulator: Simulator) -> None:
     reply = account.http.post(PATH, json=question("slow-chunks", stream=True), stream=True)
     with contextlib.closing(reply):
-        lines = reply.iter_lines()  # kept: the connection ends with it
+        lines = reply.iter_lines()  # kept, because the connection ends with it
         assert next(lines).startswith(b"data: {")
         assert simulator.stats("chunks:50:0.1")["open"] == 1
     assert eventually(lambda: simulator.stats("chunks:50:0.1")["open"] == 0)

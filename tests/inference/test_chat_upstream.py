@@ -1,4 +1,4 @@
-"""What the upstream of a chat completion gets, and what comes back of what it says beyond docs/api.md."""
+"""The upstream of a chat completion gets the right request, and clients get what it sends beyond docs/api.md."""
 
 import json
 
@@ -187,7 +187,7 @@ def test_nothing_but_the_body_reaches_the_upstream(account: Customer, streams: b
 
 
 def header(request: Json, name: str) -> str | None:
-    """A header of what the upstream received."""
+    """Returns a header of the request that reached the upstream."""
     headers: dict[str, str] = request["headers"]
     return {key.lower(): value for key, value in headers.items()}.get(name)
 

@@ -1,4 +1,4 @@
-"""What a chat completion request may say (docs/api.md#chat-completions), and the `param` of each fault."""
+"""A chat completion request is checked (docs/api.md#chat-completions), and each fault is reported with its `param`."""
 
 import json
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def chat(*messages: object) -> Json:
 
 
 def calling(**changes: object) -> Json:
-    """A conversation in which an assistant's one tool call is changed."""
+    """Returns a conversation with changes to an assistant's only tool call."""
     return chat(USER, {**CALLING, "tool_calls": [changed(TOOL_CALL, changes)]})
 
 
@@ -53,7 +53,7 @@ def changed(whole: Json, changes: Json) -> Json:
     return {name: value for name, value in {**whole, **changes}.items() if value is not MISSING}
 
 
-# What is wrong with a request, and the field that is said to be.
+# Lists faulty requests, each with the field that the error names.
 FAULTS: list[tuple[Json, str]] = [
     ({"model": MISSING}, "model"),
     ({"model": None}, "model"),
@@ -161,7 +161,7 @@ FAULTS: list[tuple[Json, str]] = [
     *(({"parallel_tool_calls": value}, "parallel_tool_calls") for value in NOT_FLAGS),
     *(({"stream_options": value}, "stream_options") for value in each("usage", 5, True, [])),
     *(({"stream_options": {"include_usage": value}}, "stream_options.include_usage") for value in each("yes", 1)),
-    # What would change price, place or provider behind the gateway's back.
+    # These would change price, place or provider without the gateway's knowledge.
     *(({"service_tier": value}, "service_tier") for value in each("priority", "flex", "scale", "")),
     *(({name: "x"}, name) for name in ("inference_geo", "provider", "models", "route", "web_search_options")),
     ({"store": True}, "store"),
@@ -226,7 +226,7 @@ OPTIONAL = [
     "response_format",
 ]
 
-# Bodies that are no JSON object.
+# These bodies are not JSON objects.
 UNSOUND: dict[str, bytes] = {
     "empty": b"",
     "blank": b"  ",
@@ -252,7 +252,7 @@ UNSOUND: dict[str, bytes] = {
 
 @pytest.fixture(scope="module")
 def customer(gateway: GatewayServer) -> Iterator[Customer]:
-    """One for all: what is refused costs nothing."""
+    """Opens one account for all tests: refused requests cost nothing."""
     with closing(Customer.open(gateway)) as opened:
         yield opened
 

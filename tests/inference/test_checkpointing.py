@@ -1,4 +1,4 @@
-"""The open streams of a worker, and the rows that its beat writes of them."""
+"""A worker registers its open streams, and its beat writes their rows."""
 
 import uuid
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ def rows() -> dict[uuid.UUID, str]:
 
 
 class OpenStream:
-    """A stream that has its first output."""
+    """Stands for a stream that has its first output."""
 
     def __init__(self, account: Account, *, delivered: bool = True) -> None:
         self.generation = served(account, ending=Generation.Ending.WORKER_STOPPED, interrupted=True)
@@ -37,7 +37,7 @@ class OpenStream:
 
 
 class Unspeakable(OpenStream):
-    """One that cannot say how far it is."""
+    """Stands for a stream whose progress cannot be read."""
 
     def frozen(self) -> str:
         raise ValueError("a broken count")
@@ -51,7 +51,7 @@ def acme() -> Iterator[Account]:
 
 
 def let_pass(seconds: float) -> None:
-    """As if so much time had passed since the open streams' last beat."""
+    """Makes the open streams' last beat this many seconds older."""
     for known in checkpointing._open.values():
         known.well_at -= seconds
 
@@ -66,7 +66,7 @@ def test_a_stream_has_its_row_with_the_first_beat_after_it_delivered_something(a
 
 @in_one_transaction
 def test_a_stream_that_has_delivered_nothing_has_no_row(acme: Account) -> None:
-    """Were its worker to die now, it would cost nothing, however long it has waited."""
+    """If its worker died now, it would cost nothing, however long it has waited."""
     silent = OpenStream(acme, delivered=False)
     let_pass(1000)
     checkpointing.beat()

@@ -26,13 +26,13 @@ from tests.examples import examples
 from tests.inference.dialects.routes import call
 
 Json = dict[str, Any]
-OWN_IDS = re.compile(rb"call_[0-9a-f]{32}")  # of tool calls that an upstream gave none: they are random
+OWN_IDS = re.compile(rb"call_[0-9a-f]{32}")  # ids of tool calls without one from the upstream are random
 TEXTS = ["a", "Hello", " world", "probe", '"', "\\", "é", "\n", "", "content", '"content":"a"', "\u2028", "0", "}"]
 TEXTS += ["one\n\ttwo\r", "漢字", "\u0085", "\\n", "\x7f", "\x1f", "/", "\b"]
 
 
 class Bytes:
-    """An upstream that has sent these blocks."""
+    """Acts as an upstream that has sent these blocks."""
 
     def __init__(self, blocks: list[bytes]) -> None:
         self._blocks = iter(blocks)
@@ -43,7 +43,7 @@ class Bytes:
 
 
 def outcome(blocks: list[bytes], shape: Shape, choices: int, *, joins_texts: bool = False) -> tuple[Any, ...]:
-    """The chunks that are sent, the whole answer, and what is billed."""
+    """Returns the chunks that are sent, the whole answer, and what is billed."""
     normaliser: type[ChunkNormaliser] = ChatNormaliser if shape == Shape.CHAT else TextNormaliser
     chunks = normaliser(id="gen-1", created=1, model="m", choices=choices)
     decoder = OpenAIDialect().decoder(call(choices=choices))
@@ -67,7 +67,7 @@ def outcome(blocks: list[bytes], shape: Shape, choices: int, *, joins_texts: boo
 
 
 def chunks_of(delta: Delta) -> list[tuple[type, Json]]:
-    """What the framing writes of a delta, however many pieces it is of."""
+    """Returns the chunks that the framing writes for a delta, even if it consists of several pieces."""
     chunks = (delta.chunk, *(delta.more or ()))
     return [(type(delta), orjson.loads(OWN_IDS.sub(b"call_own", orjson.dumps(chunk)))) for chunk in chunks]
 
@@ -133,7 +133,7 @@ writings = st.sampled_from([WRITINGS[0], *WRITINGS])
 runs = st.lists(texts, min_size=3, max_size=30).map(
     lambda run: [{"id": "c", "choices": [{"index": 0, "delta": {"content": text}}]} for text in run]
 )
-# Some upstreams number the only choice otherwise, and whichever number comes first is the one that was asked for.
+# Some upstreams number the only choice otherwise: whichever number comes first is the requested choice.
 OF_TWO_NUMBERS: tuple[str, list[Json]] = (
     "chat",
     [{"choices": [{"index": index, "finish_reason": None, "delta": {"content": "a"}}]} for index in (1, 0)],
@@ -163,7 +163,7 @@ def test_a_stream_says_the_same_wherever_it_is_cut(
     uncut = outcome(events, shape, choices)
     assert outcome(blocks, shape, choices) == uncut
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OpenAIDecoder, "decode", StreamDecoder.decode)  # which reads each event, ordinary or not
+        patch.setattr(OpenAIDecoder, "decode", StreamDecoder.decode)  # it reads each event, ordinary or not
         assert outcome(events, shape, choices) == uncut
 
 

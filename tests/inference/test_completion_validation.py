@@ -1,4 +1,4 @@
-"""What a text completion request may say (docs/api.md#text-completions), and the `param` of each fault."""
+"""A text completion request is checked (docs/api.md#text-completions), and each fault is reported with its `param`."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def ask(customer: Customer, **fields: object) -> Any:
 
 
 def each(name: str, *values: Any) -> list[tuple[Json, str]]:
-    """A field with each of these values, and its name."""
+    """Returns a field with each of these values, and its name."""
     return [({name: value}, name) for value in values]
 
 

@@ -1,4 +1,6 @@
-"""Text completions: fields, ranges, defaults, whole and streamed, by models of both kinds (docs/api.md)."""
+"""Text completions have their fields, ranges and defaults, whole and streamed, by models of both kinds
+(docs/api.md).
+"""
 
 import json
 import re
@@ -45,7 +47,7 @@ def answer(customer: Customer, **fields: object) -> Json:
 
 
 def received(customer: Customer, model: str = "sim/text/describe", **fields: object) -> Json:
-    """What reached the upstream."""
+    """Returns the request that reached the upstream."""
     described: Json = json.loads(answer(customer, model=model, **fields)["choices"][0]["text"])
     return described
 

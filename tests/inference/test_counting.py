@@ -1,4 +1,4 @@
-"""What is billed where an upstream counted part of it or nothing; nothing that a client sends may prevent it."""
+"""An answer is billed even if its upstream counted only a part or nothing, whatever a client sends."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -182,14 +182,14 @@ def chat(customer: Customer, name: str, *, stream: bool, **fields: Any) -> Any:
 
 
 def counted(customer: Customer, name: str, mode: str, **fields: Any) -> Any:
-    """The last chunk, or the whole answer, which carry the same figures."""
+    """Returns the last chunk, or the whole answer, which have the same figures."""
     reply = chat(customer, f"{name}-{mode}", stream=mode == "streamed", **fields)
     assert reply.status_code == 200, reply.text
     return Stream.of(reply).chunks[-1] if mode == "streamed" else reply.json()
 
 
 def kept(customer: Customer) -> tuple[Any, str | None]:
-    """What the record has kept of the upstream's words, and its flags."""
+    """Returns what the record keeps of the upstream's usage, and its flags."""
     columns = "dialect, upstream_usage, flags"
     where = f"WHERE account_id = '{hex_of(customer.id)}'"
     ((dialect, usage, flags),) = customer.gateway.query(f"SELECT {columns} FROM billing_generation {where}")
@@ -202,7 +202,7 @@ EITHER_WAY = pytest.mark.parametrize("mode", ["streamed", "whole"])
 
 @EITHER_WAY
 def test_tokens_written_to_the_cache_cost_the_price_of_writing(customer: Customer, mode: str) -> None:
-    """1 prompt token at 2, 1,000 written at 2.5, 1 answered at 12."""
+    """The request has 1 prompt token at 2, 1,000 written at 2.5, and 1 answered at 12."""
     last = counted(customer, "written", mode)
     assert last["usage"]["prompt_tokens_details"] == WRITTEN["prompt_tokens_details"]
     assert last["usage"]["completion_tokens_details"] == WRITTEN["completion_tokens_details"]
@@ -225,7 +225,7 @@ def test_reasoning_beside_the_completion_is_billed_where_the_total_has_it(
 
 @EITHER_WAY
 def test_more_written_than_prompt_tokens_is_all_prompt(customer: Customer, mode: str) -> None:
-    """999 prompt tokens at 2, 1 answered at 12."""
+    """The request has 999 prompt tokens at 2, and 1 answered at 12."""
     usage = counted(customer, "overwritten", mode)["usage"]
     assert usage["prompt_tokens_details"] == {"audio_tokens": 3}
     assert debits(customer) == [Decimal("0.00201")]
@@ -252,7 +252,7 @@ def test_a_text_where_a_count_belongs_is_contradictory_and_not_kept(customer: Cu
 def test_a_count_far_beyond_what_was_asked_for_and_delivered_is_contradictory(
     customer: Customer, name: str, mode: str
 ) -> None:
-    """A cap of 500 tokens, a context of 131,072 and at most 8,192 tokens of output."""
+    """The cap is 500 tokens, the context 131,072 and the largest output 8,192 tokens."""
     assert chat(customer, f"{name}-{mode}", stream=mode == "streamed").status_code == 503
     assert debits(customer) == []
     (record,) = records(customer)
@@ -263,7 +263,7 @@ def test_a_count_far_beyond_what_was_asked_for_and_delivered_is_contradictory(
 @EITHER_WAY
 @pytest.mark.parametrize("name", ["reasoned-long", "saw-images", "read-caches"])
 def test_what_nobody_sees_is_billed_as_it_was_counted(customer: Customer, name: str, mode: str) -> None:
-    """Reasoning beyond the call's cap, images behind addresses, caches; output up to the slack."""
+    """Examples are reasoning beyond the call's cap, images by address, caches, and output up to the slack."""
     usage = counted(customer, name, mode)["usage"]
     expected = tuple(COUNTS[name][field] for field in ("prompt_tokens", "completion_tokens"))
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == expected
@@ -352,7 +352,7 @@ def test_an_error_instead_of_a_stream_is_quoted(customer: Customer) -> None:
 def test_a_field_of_another_endpoint_cannot_keep_a_completion_from_being_billed(
     account: Customer, stream: bool, messages: Any
 ) -> None:
-    """Nobody of ours reads the field: the upstream gets it as it came."""
+    """The gateway does not read the field and sends it upstream unchanged."""
     body = {"model": "sim/test/completion", "prompt": "one two three", "stream": stream, "messages": messages}
     assert account.http.post("/v1/completions", json=body).status_code == 200
     assert [record.ending for record in records(account)] == ["finished"]
@@ -389,7 +389,9 @@ def test_a_body_nested_too_deep_with_a_long_number_is_the_clients_fault(account:
 def test_a_prompt_above_a_threshold_is_billed_at_its_tier(
     account: Customer, asked: dict[str, Any], content: str, cost: str
 ) -> None:
-    """Twenty cached tokens and these words: 22 are not above 22; above it every token has the tier's price."""
+    """The prompt is twenty cached tokens and these words: 22 are not above 22; above it every token has the tier's
+    price.
+    """
     answer = ask(account, "tiered", **{"max_tokens": 16, **asked}, messages=[{"role": "user", "content": content}])
     usage = Stream.of(answer).chunks[-1]["usage"] if asked.get("stream") else answer.json()["usage"]
     assert exact(usage["cost"]) == Decimal(cost)

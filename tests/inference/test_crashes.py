@@ -1,4 +1,4 @@
-"""What is left when a worker, the database or both die in the middle: each answer is billed once, or not at all."""
+"""If a worker, the database or both die in the middle, each answer is billed once or not at all."""
 
 import contextlib
 import os
@@ -39,7 +39,7 @@ LONG_AGO = "2026-01-01 00:00:00"
 
 @pytest.fixture(scope="module")
 def server(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
-    """One for the tests whose gateway recovers."""
+    """Starts one gateway for the tests in which it recovers."""
     return start_shared_gateway(catalogue=catalogue(simulator), **SHORT_WAITS)
 
 
@@ -49,13 +49,13 @@ def customer(server: GatewayServer, open_account: OpenAccount) -> Customer:
 
 
 def as_if_long_ago(server: GatewayServer) -> None:
-    """Nobody has renewed the checkpoints since."""
+    """Makes all checkpoints old, as if nothing had renewed them."""
     server.query("UPDATE billing_checkpoint SET beat_at = %s", [LONG_AGO])
 
 
 @contextlib.contextmanager
 def frozen_for_long(server: GatewayServer) -> Iterator[None]:
-    """The only worker stands still, but not in the middle of a transaction: that would lock all of SQLite's file."""
+    """Freezes the only worker, but outside of a transaction, which would lock all of SQLite's file."""
     (worker,) = server.worker_pids()
     try:
         freeze(worker)
@@ -70,13 +70,13 @@ def frozen_for_long(server: GatewayServer) -> Iterator[None]:
 
 
 def freeze(worker: int) -> None:
-    """Returns when it stands still."""
+    """Stops the worker with SIGSTOP and returns when it stands still."""
     os.kill(worker, signal.SIGSTOP)
     assert eventually(lambda: Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] == "T")
 
 
 def is_in_a_transaction(server: GatewayServer) -> bool:
-    """Whether somebody has SQLite's file locked. PostgreSQL's rows are locked one by one: `maintain` waits for none."""
+    """Tells whether SQLite's file is locked. PostgreSQL locks single rows, for which `maintain` does not wait."""
     if not server.database_url.startswith("sqlite"):
         return False
     path = server.database_url.removeprefix("sqlite:///")
@@ -95,7 +95,7 @@ def settled_by_maintain(server: GatewayServer, *, orphaned: int) -> None:
 
 @contextlib.contextmanager
 def locked(server: GatewayServer, customer: Customer) -> Iterator[None]:
-    """Nobody can settle for this customer: its wallet is locked, on SQLite the whole file."""
+    """Prevents every settlement for this customer: locks its wallet, or on SQLite the whole file."""
     if server.database_url.startswith("sqlite"):
         path = server.database_url.removeprefix("sqlite:///")
         with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as lite:
@@ -109,7 +109,7 @@ def locked(server: GatewayServer, customer: Customer) -> Iterator[None]:
         holder.rollback()
 
 
-# a worker dies
+# A worker dies.
 
 
 @pytest.mark.also_sqlite
@@ -156,7 +156,7 @@ def test_a_frozen_worker_finds_that_its_streams_were_settled_and_ends_them(
     assert ask(customer, "echo").status_code == 200
 
 
-# the database does not settle
+# The database does not settle.
 
 
 def test_while_nobody_can_settle_answers_are_given_without_a_balance(
@@ -204,12 +204,12 @@ def test_a_poison_file_is_set_aside_and_reported(server: GatewayServer) -> None:
     poison.with_suffix(".poison").unlink()
 
 
-# the worker is told to stop
+# The worker is told to stop.
 
 
 @contextlib.contextmanager
 def stopping(server: GatewayServer) -> Iterator[None]:
-    """Told to stop at the beginning, and gone at the end."""
+    """Tells the gateway to stop before the block, and waits for its end after it."""
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(server.stop)
         yield
@@ -222,7 +222,7 @@ def test_a_drain_that_cannot_settle_spools(server: GatewayServer, customer: Cust
         with stopping(server):
             received = [stream.result() for stream in streams]
         assert len(waiting(server)) == len(streams)
-    server.start()  # the other tests go on with it
+    server.start()  # the other tests use it
     assert eventually(lambda: len(bills.debits(customer)) == len(streams), within=REPLAYED_WITHIN)
     for streamed in received:
         record = bills.record_of(server, streamed.id)
@@ -233,7 +233,7 @@ def test_a_drain_that_cannot_settle_spools(server: GatewayServer, customer: Cust
 def test_what_a_worker_still_settles_when_it_ends_goes_to_the_spool(
     start_gateway: StartGateway, open_account: OpenAccount, clients: StreamClients, simulator: Simulator
 ) -> None:
-    """Its statement waits for a lock, for up to five seconds, and the worker for two."""
+    """Its statement waits for a lock for up to five seconds, but the worker only for two."""
     server = start_gateway(catalogue=catalogue(simulator), GATEWAY_DRAIN_TIMEOUT="1")
     customer = open_account(server)
     with locked(server, customer):

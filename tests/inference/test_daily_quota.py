@@ -1,4 +1,4 @@
-"""A route's daily token quota, from the first request that counts to the refusal and the way back."""
+"""A route's daily token quota is counted from the first request to the refusal and until the reset."""
 
 from tests.chat import HELLO
 from tests.conftest import OpenAccount
@@ -10,7 +10,7 @@ PINNED = {"model": "sim/test/quota", "messages": HELLO}
 def test_the_request_that_crosses_the_quota_is_served_and_the_next_is_not(
     pair_gateway: GatewayServer, open_account: OpenAccount
 ) -> None:
-    assert "2 workers share no cache" in pair_gateway.log  # it is warned at the start
+    assert "2 workers share no cache" in pair_gateway.log  # it warns at its start
     customer, other = open_account(pair_gateway), open_account(pair_gateway)
     spent = 0
     while spent < 50:

@@ -1,4 +1,4 @@
-"""What is left when the database dies, or goes silent, in the middle: each answer is billed once, or not at all."""
+"""If the database dies or stops answering in the middle, each answer is billed once or not at all."""
 
 import contextlib
 import functools
@@ -40,15 +40,15 @@ from tests.servers.lossy_proxy import LossyProxy
 from tests.servers.postgres import PrivatePostgres
 from tests.servers.simulator import Simulator
 
-# it dies
+# The database dies.
 
 WAITING_FOR_A_ROW = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PrivatePostgres]:
-    """One to hurt."""
-    # A crash loses what no commit has waited for.
+    """Starts a PostgreSQL that tests may damage."""
+    # In a crash it loses everything that no commit has waited for.
     own = PrivatePostgres(synchronous_commit="on", wal_writer_delay="10s")
     with contextlib.closing(own):
         yield own.start()
@@ -63,7 +63,7 @@ def fragile_databases(postgres: PrivatePostgres) -> MigratedDatabases:
 def fragile(
     fragile_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayServer]:
-    """A gateway on it."""
+    """Starts a gateway on that PostgreSQL."""
     folder = tmp_path_factory.mktemp("fragile")
     env = PROVIDER_KEYS | SHORT_WAITS
     started = GatewayServer(fragile_databases, folder, catalogue=catalogue(simulator), env=env)
@@ -102,7 +102,7 @@ def test_answers_outlive_the_database(
 def test_what_a_crowded_wallet_paid_outlives_a_crash(
     postgres: PrivatePostgres, fragile: GatewayServer, open_account: OpenAccount
 ) -> None:
-    """Its commits free the wallet before they are on the disk, and the answers wait for the disk all the same."""
+    """The wallet is unlocked before its commits are on the disk, but answers wait for the disk all the same."""
     customer = open_account(fragile)
     with ThreadPoolExecutor(4) as pool:
         with psycopg.connect(fragile.database_url) as other:
@@ -128,11 +128,11 @@ def test_a_database_that_is_away_does_not_flood_the_log(
     clients: StreamClients,
     simulator: Simulator,
 ) -> None:
-    """Jobs of the beat fail each second, and each says so when that begins and when it ends."""
+    """Jobs of the beat fail each second, and each logs only when that begins and when it ends."""
     customer = open_account(fragile)
     (streamed,) = clients.open(customer, "held")
     ready = (200, {"status": "ready"})
-    assert eventually(lambda: probed(fragile, "readyz") == ready)  # after the outage of the test before
+    assert eventually(lambda: probed(fragile, "readyz") == ready)  # after the previous test's outage
     before = len(fragile.log)
 
     def jobs(of: str) -> list[str]:
@@ -202,7 +202,7 @@ def test_whoever_leaves_while_the_database_is_silent_is_neither_called_for_nor_b
     billed, calls = bills.debits(customer), simulator.stats()["calls"]
 
     def has_been_read(raw: socket.socket) -> bool:
-        """Whether nothing of what was sent waits for the gateway, as Linux knows it."""
+        """Tells whether the gateway has read all that was sent, according to Linux."""
         ours, theirs = (f":{end[1]:04X}" for end in (raw.getsockname(), raw.getpeername()))
         rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
         queues = [row[4] for row in rows if row[1].endswith(theirs) and row[2].endswith(ours)]
@@ -230,7 +230,7 @@ def test_whoever_leaves_while_the_database_is_silent_is_neither_called_for_nor_b
 
 @pytest.fixture
 def hasty(fragile_databases: MigratedDatabases, simulator: Simulator, tmp_path: Path) -> Iterator[GatewayServer]:
-    """A gateway on it that drains in less time than a silent database is waited for."""
+    """Starts a gateway whose drain is shorter than its patience with a silent database."""
     env = PROVIDER_KEYS | SHORT_WAITS | {"GATEWAY_DRAIN_TIMEOUT": "2"}
     with contextlib.closing(GatewayServer(fragile_databases, tmp_path, catalogue=catalogue(simulator), env=env)) as own:
         yield own.start()
@@ -245,12 +245,12 @@ def test_an_idle_client_is_let_go_by_a_drain_though_the_beat_hangs_in_the_databa
     assert "graceful timeout" not in hasty.log
 
 
-# its connections go silent
+# The connections go silent.
 
 
 @pytest.fixture
 def firewall() -> Iterator[LossyProxy]:
-    """In front of the run's PostgreSQL."""
+    """Runs a proxy in front of the run's PostgreSQL."""
     with LossyProxy(int(os.environ[plugin.POSTGRES_PORT])) as proxy:
         yield proxy
 
@@ -259,7 +259,7 @@ def firewall() -> Iterator[LossyProxy]:
 def behind(
     firewall: LossyProxy, migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path: Path
 ) -> Iterator[GatewayServer]:
-    """A gateway whose way to its database leads through it."""
+    """Starts a gateway that reaches its database through the proxy."""
     env = PROVIDER_KEYS | SHORT_WAITS
     server = GatewayServer(migrated_databases, tmp_path, catalogue=catalogue(simulator), env=env)
     through = server.database_url.replace(f":{os.environ[plugin.POSTGRES_PORT]}/", f":{firewall.port}/")

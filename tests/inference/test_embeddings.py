@@ -1,4 +1,4 @@
-"""Embeddings: inputs, formats, dimensions, and a bill for the input alone (docs/api.md#embeddings)."""
+"""Embeddings have their inputs, formats and dimensions, and only the input is billed (docs/api.md#embeddings)."""
 
 import base64
 import json
@@ -23,7 +23,7 @@ from tests.servers.gateway import GatewayServer
 Json = dict[str, Any]
 
 ECHO = "sim/embed/echo"
-# An upstream that answers with floats whatever it is asked for, and one that does as it is told.
+# One upstream honours the requested format, the other always answers with floats.
 MODELS = [ECHO, "sim/embed/ignores-format"]
 INVALID = (400, "invalid_request_error", "invalid_request_error")
 JSON_TYPE = "Content-Type: application/json"
@@ -48,7 +48,7 @@ def floats(packed: bytes) -> list[float]:
 
 
 def expected(text: str, size: int = 8) -> list[float]:
-    """The simulator's vector of a text: numbers that a 32-bit float holds exactly."""
+    """Returns the simulator's vector of a text: numbers that a 32-bit float holds exactly."""
     return floats(vector(text, size))
 
 
@@ -156,7 +156,7 @@ def test_dimensions_are_those_asked_for(account: Customer, model: str, format: s
 
 @every_model
 def test_the_official_client_reads_them(account: Customer, model: str) -> None:
-    """It asks for base64 by itself, and unpacks it."""
+    """It requests base64 by itself, and decodes it."""
     client = account.openai()
     result = client.embeddings.create(model=model, input=["hello there", "hi"])
     assert [item.embedding for item in result.data] == [expected("hello there"), expected("hi")]
@@ -170,7 +170,7 @@ def test_the_official_client_reads_them(account: Customer, model: str) -> None:
 
 
 def each(name: str, *values: Any) -> list[tuple[Json, str]]:
-    """A field with each of these values, and its name."""
+    """Returns a field with each of these values, and its name."""
     return [({name: value}, name) for value in values]
 
 
@@ -220,7 +220,7 @@ def test_an_upstream_that_fails_costs_nothing(account: Customer, slug: str) -> N
 FLOATS, PACKED = [0.5, -1, 2], base64.b64encode(struct.pack("<3f", 0.5, -1, 2)).decode()
 NAN = base64.b64encode(struct.pack("<f", float("nan"))).decode()
 NAN_AMONG_FLOATS = base64.b64encode(vector("hello", 8) + struct.pack("<f", float("nan"))).decode()
-# As integers of 8 bits these are vectors, as 32-bit floats they are absurd, or are none by their length.
+# As 8-bit integers these are vectors; as 32-bit floats their values are absurd, or their length is wrong.
 INT8 = base64.b64encode(bytes(range(176, 256))).decode()
 NO_VECTORS: dict[str, Any] = {
     "absent": None,
@@ -234,7 +234,7 @@ NO_VECTORS: dict[str, Any] = {
     "nested": [[0.5]],
     "not-base64": "!",
 }
-# What an upstream answers two inputs with, by the name of its model.
+# Maps a model's name to what its upstream answers to two inputs.
 ANSWERS: dict[str, Any] = {
     "in-order": [{"embedding": FLOATS, "index": 0}, {"embedding": PACKED, "index": 1}],
     "out-of-order": [{"embedding": PACKED, "index": 1}, {"embedding": FLOATS, "index": 0}],

@@ -1,4 +1,4 @@
-"""Every ending on every way through: endpoint x dialect x how the answer is asked for (docs/api.md#endings)."""
+"""Every ending is right on every way through: endpoint x dialect x kind of answer (docs/api.md#endings)."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -22,7 +22,7 @@ TIMED_OUT = "provider_timeout"
 
 
 class Tokens(NamedTuple):
-    """What a record bills."""
+    """Holds the tokens that a record bills."""
 
     prompt: int
     completion: int
@@ -33,7 +33,10 @@ COUNTED = Tokens(2, 2)  # "hello there", in and out
 
 @dataclass(frozen=True)
 class Expected:
-    """The row of an ending. `ending` None: no record and no debit. `cut`: whether the gateway closed the upstream."""
+    """Holds the expected row of an ending.
+
+    `ending` is None if there is no record and no debit. `cut` tells whether the gateway closed the upstream.
+    """
 
     status: int = 200
     code: str | None = None
@@ -57,7 +60,7 @@ def estimated(way: Way, completion: int) -> Tokens:
 
 
 def broke(way: Way) -> Expected:
-    """In mid-stream: what was delivered (11 bytes are 3 tokens) is billed, an error frame ends it, no `[DONE]`."""
+    """Returns the row of a broken stream: the delivered 11 bytes are 3 tokens; an error frame ends it, not `[DONE]`."""
     return Expected(
         code=UPSTREAM_BROKE,
         ending="upstream_broke",
@@ -74,7 +77,7 @@ def finished_without_usage(way: Way) -> Expected:
 
 
 def unresolvable(way: Way, mode: str) -> Expected:
-    """Recorded without a cost; the estimate in it counts what was there when the contradiction came."""
+    """Returns the row of a record without a cost, whose estimate counts what had arrived before the contradiction."""
     anthropic_at_start = way.models == "simanthropic/claude"
     prompt = WAYS["chat-openai" if way.is_chat else "text-openai"].estimated_prompt
     tokens = Tokens(prompt, 0 if anthropic_at_start and mode != "whole" else 3)
@@ -85,7 +88,7 @@ def unresolvable(way: Way, mode: str) -> Expected:
 
 
 def expected(way: Way, mode: str, slug: str) -> Expected:
-    """The table, for the endings that need no patience."""
+    """Returns the row of an ending that takes no waiting."""
     match slug, mode:
         case "echo" | "late-usage" | "usage-every-chunk" | "close-delimited" | "no-done", _:
             return FINISHED
@@ -108,9 +111,9 @@ QUICK = (
     *("echo", "late-usage", "usage-every-chunk", "close-delimited", "no-done", "no-usage", "bad-usage"),
     *("drop", "malformed", "error-frame", "truncated", *AT_ONCE),
 )
-# What chat on a completion model echoes is the labelled prompt: its tokens are not those of the table.
+# On a completion model, chat echoes the labelled prompt, whose tokens differ from the table's.
 TABLE_WAYS = [way for way in WAYS.values() if way.name != "chat-on-completion"]
-# A whole answer has none of these: it is that of `echo`, or of the slug without `-at-once`.
+# Whole answers do not have these: they are like `echo`, or like the slug without `-at-once`.
 OF_STREAMS = ("late-usage", "usage-every-chunk", "no-done", "malformed-at-once", "error-frame-at-once")
 QUICK_ROWS = [
     (way, mode, slug)
@@ -130,7 +133,7 @@ def test_an_ending_costs_and_says_what_the_table_says(
     check(account, simulator, way, mode, slug, expected(way, mode, slug))
 
 
-# The upstream finishes and stays open: a while is left for usage.
+# The upstream finishes and stays open: the gateway waits a while for usage.
 @pytest.mark.parametrize(
     ("name", "mode", "slug"),
     [
@@ -152,7 +155,7 @@ def test_usage_that_never_comes_is_estimated(
 
 
 def in_time(way: Way, mode: str, slug: str) -> tuple[Expected, str]:
-    """The table of what the budgets end, and the budget's name."""
+    """Returns the row of an ending by a budget, and the budget's name."""
     stalled = Expected(
         ending="stalled", tokens=estimated(way, 3), interrupted=True, estimated=True, cut=True, done=True
     )
@@ -180,7 +183,7 @@ SLOW_ROWS = [
     *((WAYS[name], "streamed", "slow-chunks") for name in ("chat-anthropic", "text-openai")),
     *((WAYS[name], "streamed", "stall-at-once") for name in ("chat-anthropic", "text-openai")),
     *(
-        (WAYS[name], mode, "silent-after-role")  # a whole answer has no pause there, a text completion no role
+        (WAYS[name], mode, "silent-after-role")  # a whole answer has no pause there, a text completion has no role
         for name in ("chat-openai", "chat-anthropic")
         for mode in ("streamed", "aggregated")
     ),
@@ -217,7 +220,7 @@ def check(customer: Customer, simulator: Simulator, way: Way, mode: str, slug: s
 
 
 def seen_by_client(way: Way, reply: requests.Response, *, streams: bool) -> tuple[int, str | None, bool, str]:
-    """Status, code (of the response or of its error frame), `[DONE]`, and text."""
+    """Returns status, code (of the response or of its error frame), whether `[DONE]` came, and the text."""
     if reply.status_code != 200:
         return reply.status_code, checked(reply.json()["error"])[1], False, ""
     if not streams:

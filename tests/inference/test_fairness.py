@@ -1,4 +1,6 @@
-"""A worker's requests take turns: an upstream that sends faster than its answer is worked on holds nobody up."""
+"""A worker's requests take turns: an upstream that sends faster than its answer is processed blocks no other
+request.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,8 +11,8 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
 WORDS = 50_000  # an event each: two seconds of work
-# Some two hundred are served, seventy on a busy machine; without turns a dozen or two, before the answer and
-# after its end.
+# Some two hundred are served, seventy on a busy machine; without turns only ten or twenty, before the answer and after
+# its end.
 TURNS = 40
 
 

@@ -1,4 +1,6 @@
-"""What clients get for each fault that the simulated provider can commit, asked in every way and in both dialects."""
+"""Each fault that the simulated provider can commit has a defined result for clients, in every way and both
+dialects.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,11 +37,11 @@ MISSING = ("message-start", "block-start", "block-stop")
 
 
 def called(ending: str) -> Answer:
-    """Returns two calls whose arguments end so."""
+    """Returns two calls whose arguments end with `ending`."""
     return replace(CALLED, calls=tuple((name, {"query": QUERY + ending}) for name, _ in CALLED.calls))
 
 
-# What a client of any API gets, streamed and whole.
+# Maps a fault to what a client of any API gets, streamed and whole.
 TEXTS = {
     "finish-every-chunk": SAID,
     "finish:tool_calls": SAID,
@@ -99,9 +101,9 @@ OF_OPENAI = (
     *("unlisted-calls", "flat-calls"),
 )
 BREAKS = ("unreadable:1:2", "choice-error", "tools+unreadable:2")
-# An answer of the kind that was not asked for is only taken from a connection that has served no other request.
+# An answer of the wrong kind is accepted only from a connection that has served no other request.
 OTHER_KINDS = {"other-kind+close-delimited": SAID, "tools+other-kind+close-delimited": CALLED}
-# What is counted: prompt, completion, read from the cache, estimated.
+# Maps a fault to the counted tokens: prompt, completion, read from the cache, estimated.
 COUNTS = {
     "usage-shape:details-once+cached:20": (22, 2, 20, False),
     "usage-shape:prompt-once": (2, 2, 0, False),
@@ -163,7 +165,7 @@ def asked(customer: Customer, dialect: str, words: str, way: str, cap: int = 500
 
 
 def tools_of(way: str) -> Json:
-    """Returns a question that two tools are called for, in the API of this way."""
+    """Returns a question with two tools to call, in the API of this way."""
     return {**asking(way, QUERY), "tools": [tool_of(way, name) for name, _ in CALLED.calls]}
 
 

@@ -1,4 +1,4 @@
-"""Why an answer ended, in the words that clients know."""
+"""Why an answer ended is stated in the words that clients know."""
 
 import pytest
 

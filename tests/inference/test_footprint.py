@@ -1,4 +1,4 @@
-"""Energy and carbon of requests where the catalogue has figures by kind of token (docs/api.md#energy-and-carbon)."""
+"""Requests report energy and carbon if the catalogue has figures by kind of token (docs/api.md#energy-and-carbon)."""
 
 import subprocess
 import sys
@@ -13,7 +13,8 @@ from tests.servers.process import ROOT
 
 Json = dict[str, Any]
 
-# 2 words of output, 2 of prompt and 20 cached tokens at the figures of `footprint` in tests/catalogue.py.
+# It is computed for 2 words of output, 2 of prompt and 20 cached tokens, at the figures of `footprint` in
+# tests/catalogue.py.
 FOOTPRINT = {
     "energy_wh": 0.000444,
     "energy_wh_low": 0.00022,
@@ -65,7 +66,7 @@ def test_the_record_keeps_what_the_answer_said(account: Customer) -> None:
 
 @pytest.mark.parametrize("slug", ["energy", "impact"])
 def test_energy_that_the_upstream_measured_is_believed(account: Customer, slug: str) -> None:
-    """36 joules, or 36,000 watt milliseconds: in the answer, on the last chunk, or in a comment of the stream."""
+    """It is 36 joules, or 36,000 watt milliseconds: in the answer, on the last chunk, or in a comment of the stream."""
     whole = answer(account, slug, max_tokens=16)["gateway_metadata"]
     aggregated = answer(account, slug)["gateway_metadata"]
     streamed = stream(account, slug).chunks[-1]["gateway_metadata"]
@@ -103,7 +104,7 @@ def test_each_line_of_a_statement_can_be_recomputed_without_the_gateway(account:
 
 
 def recomputed(statement: Path) -> tuple[int, str]:
-    """The script's exit status and what it said, run with nothing of the gateway's installed."""
+    """Runs the script without the gateway's packages; returns its exit status and output."""
     script = ROOT / "docs" / "recompute_footprint.py"
     done = subprocess.run([sys.executable, "-I", "-S", script, statement], capture_output=True, text=True, check=False)
     return done.returncode, done.stderr

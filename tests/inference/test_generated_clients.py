@@ -1,9 +1,9 @@
-"""Clients that generators make of `/v1/openapi.json` read whole and streamed answers of a gateway.
+"""Clients generated from `/v1/openapi.json` read whole and streamed answers of a gateway.
 
 Three are made by the OpenAPI Generator: Python, Java (its library `native`) and TypeScript (typescript-fetch). The
-fourth is openapi-fetch with the types of openapi-typescript. The programs of tests/generated_clients ask with them and
-print what they read. No generated client reads a stream by itself: the programs take the lines, and parse each event
-with the generated type.
+fourth is openapi-fetch with the types of openapi-typescript. The programs of tests/generated_clients send the requests
+and print what they read. No generated client reads a stream by itself: the programs take the lines, and parse each
+event with the generated type.
 
 Java is compiled with the libraries that the generator's own jar contains, and with Debian's jakarta.annotation. Its
 default library, okhttp-gson, is not tested: neither PyPI nor Debian has the versions that it needs.
@@ -33,12 +33,12 @@ Json = dict[str, Any]
 PROGRAMS = ROOT / "tests" / "generated_clients"
 JAVA_OPTIONS = {
     "library": "native",
-    "containerDefaultToNull": "true",  # else it sends an empty list for each that was not set
+    "containerDefaultToNull": "true",  # or it sends an empty list for each field that was not set
     "openApiNullable": "false",
     "supportUrlQuery": "false",
     "useJakartaEe": "true",
 }
-# The templates of `native` do not compile if a value is a string or a list: these two become objects.
+# The templates of `native` do not compile if a value is a string or a list, so these two become objects.
 JAVA_SCHEMAS = {
     "EmbeddingsRequest_input": "java.lang.Object",
     "EmbeddingList_data_inner_embedding": "java.lang.Object",

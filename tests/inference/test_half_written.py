@@ -1,4 +1,4 @@
-"""A piece of a stream that a client took in part is billed as far as the kernel says that it has arrived."""
+"""If a client has received a part of a stream's piece, it is billed by what the kernel says was acknowledged."""
 
 import json
 import os
@@ -23,8 +23,8 @@ from tests.servers.simulator import Simulator
 
 WORDS = 1200
 POURED = [b'data: {"choices":[{"delta":{"content":"word "}}]}\n\n'] * WORDS  # one read or a few; as frames 250 KB
-COUNTED_EVERY = 100  # words: however few of them the gateway has read, it knows the upstream's count
-FEW = 60  # as frames they are taken by the kernel in one write
+COUNTED_EVERY = 100  # words: so the gateway has the upstream's count, however little it has read
+FEW = 60  # the kernel takes their frames in one write
 TAKEN = 6000
 PROMPT = "word " * 2000
 
@@ -35,7 +35,7 @@ def counted(words: int) -> Json:
 
 
 def waiting(script: bytes) -> Script:
-    """It waits after its first word."""
+    """Makes the script wait after its first word."""
     head, word, rest = script.partition(POURED[0])
     return head + word, WAIT, rest
 
@@ -71,7 +71,7 @@ def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
 
 
 def asked(customer: Customer, name: str) -> socket.socket:
-    """A connection of small segments and buffers, on which a stream was asked for."""
+    """Asks for a stream on a connection with small segments and buffers."""
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
@@ -121,7 +121,7 @@ def test_a_client_of_whom_nothing_is_acknowledged_pays_nothing(customer: Custome
 
 
 def test_a_client_that_resets_a_kept_connection_pays_for_what_it_has_read(customer: Customer, odd: OddUpstream) -> None:
-    """Its system delays the acknowledgement of a single segment there, and would reset before it."""
+    """The client's system delays acknowledging a single segment there, and would reset before it does."""
     odd.may_go_on.clear()
     with connect(customer.gateway) as raw:
         with raw.makefile("rb") as answers:
@@ -153,14 +153,15 @@ def test_what_is_written_to_a_client_that_has_left_meanwhile_is_not_billed(
             taken += raw.recv(2048)
         os.kill(worker, signal.SIGSTOP)
         try:
-            raw.shutdown(socket.SHUT_RDWR)  # from now on its system refuses what comes
+            raw.shutdown(socket.SHUT_RDWR)  # from now on its system refuses data
             odd.may_go_on.set()
             assert eventually(lambda: f"later-{name}" in odd.sent)
         finally:
             os.kill(worker, signal.SIGCONT)
         assert eventually(lambda: bool(bills.records(customer)), within=30)
     (record,) = bills.records(customer)
-    # That the upstream has broken off, as the uncounted one does, or that the client has left may be noticed first.
+    # Either may be noticed first: that the upstream has broken off, as the uncounted one does, or that the client has
+    # left.
     assert record.ending in ("client_left", "upstream_broke" if name == "uncounted" else "")
     assert record.interrupted
     assert record.usage_estimated

@@ -1,4 +1,4 @@
-"""A key's requests and tokens per minute, seen by clients (docs/api.md#limits-and-headers)."""
+"""A key's limits of requests and tokens per minute work for clients (docs/api.md#limits-and-headers)."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def shared_redis() -> Iterator[PrivateRedis]:
 
 
 def with_key(customer: Customer, *options: str) -> GatewaySession:
-    """A session with a key of these limits."""
+    """Opens a session with a key of these limits."""
     return GatewaySession(customer.gateway.origin, customer.another_key("limited", *options))
 
 
@@ -43,11 +43,11 @@ def test_requests_beyond_the_budget_are_told_which_it_was_and_how_long_to_wait(a
     assert 50 <= wait <= 61
     expected = f"This key's budget of 2 requests per minute is spent. Try again in {wait} seconds."
     assert reply.json()["error"]["message"] == expected
-    answer(account, "echo")  # another key of the account has its own
+    answer(account, "echo")  # another key of the account has its own limits
 
 
 def limits(reply: requests.Response) -> dict[str, str]:
-    """What the answer tells of the key's budgets."""
+    """Returns the key's limits as the answer's headers show them."""
     prefix = "x-ratelimit-"
     return {name[len(prefix) :]: value for name, value in reply.headers.items() if name.startswith(prefix)}
 
@@ -124,7 +124,7 @@ def test_the_budget_comes_before_the_body_and_after_the_key(account: Customer) -
     assert chat(limited).status_code == 200
     assert refusal(limited.post(PATH, data=b"{")) == SPENT
     assert limited.get(PATH).status_code == 405
-    assert limited.get("/v1/models").status_code == 200  # it is no inference
+    assert limited.get("/v1/models").status_code == 200  # it is not inference
     account.gateway.manage("delete_key", account.name, "--name", "limited").ok()
     assert chat(limited).status_code == 401
 

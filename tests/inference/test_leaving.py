@@ -22,7 +22,7 @@ from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=lambda way: way.name)
-SOON_SECONDS = 5  # a second, and what a busy machine adds; every upstream here would go on for longer
+SOON_SECONDS = 5  # a second, and a busy machine's delay; all upstreams take longer
 EMBEDDINGS = Way("embeddings", "/v1/embeddings", "sim/embed", 0)
 
 
@@ -30,7 +30,7 @@ EMBEDDINGS = Way("embeddings", "/v1/embeddings", "sim/embed", 0)
 def asking(
     customer: Customer, way: Way, slug: str, *, version: str = "1.1", **fields: object
 ) -> Iterator[socket.socket]:
-    """A connection on which the question has been asked."""
+    """Opens a connection and sends the question on it."""
     with connect(customer.gateway) as raw:
         raw.sendall(request(customer, way, slug, version=version, **fields))
         yield raw
@@ -44,7 +44,7 @@ def request(customer: Customer, way: Way, slug: str, *, version: str = "1.1", **
 
 
 def reset(raw: socket.socket) -> None:
-    """Leaves as a crash does."""
+    """Makes the socket's close send a reset, as a crash does."""
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
@@ -125,7 +125,7 @@ ANSWER = {
 
 @pytest.fixture
 def patient_upstream() -> Iterator[OddUpstream]:
-    """One whose answer waits until it is told to give it."""
+    """Starts an upstream whose answer waits until it is released."""
     with listening({"whole": (WAIT, http("200 OK", json.dumps(ANSWER).encode()))}) as upstream:
         yield upstream
 
@@ -133,7 +133,7 @@ def patient_upstream() -> Iterator[OddUpstream]:
 def test_who_leaves_before_a_whole_answer_is_settled_pays_nothing(
     gateway: GatewayServer, account: Customer, patient_upstream: OddUpstream
 ) -> None:
-    """Sooner than anybody looks at the clients of calls that are open for a while."""
+    """The client leaves before the worker's first check of clients whose calls have been open for a while."""
     gateway.offer(
         providers=[provider("patient", f"http://127.0.0.1:{patient_upstream.port}/v1")],
         models=[model("whole", provider="patient", upstream_model="whole")],
@@ -186,7 +186,7 @@ def test_however_it_leaves_in_mid_stream_it_is_noticed(
 @every_way
 @pytest.mark.parametrize("mode", MODES)
 def test_a_client_that_only_closed_its_sending_side_is_served(account: Customer, way: Way, mode: str) -> None:
-    """Its upstream is slow enough for several looks at the client."""
+    """The upstream is slow enough for several checks of the client."""
     slug = "late-usage" if mode == "streamed" else "echo"
     with asking(account, way, slug, **MODES[mode]) as raw, raw.makefile("rb") as answers:
         raw.shutdown(socket.SHUT_WR)
@@ -198,7 +198,7 @@ def test_a_client_that_only_closed_its_sending_side_is_served(account: Customer,
 
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 def test_a_half_closed_client_of_a_slow_upstream_is_served(account: Customer, streams: bool) -> None:
-    """A second: the gateway looks again and again, and makes sure with bytes that change nothing."""
+    """The answer takes a second: the gateway checks repeatedly, and makes sure with bytes that change nothing."""
     way = WAYS["chat-openai"]
     with asking(account, way, "slow-whole", stream=streams, max_tokens=64) as raw, raw.makefile("rb") as answers:
         raw.shutdown(socket.SHUT_WR)
@@ -210,7 +210,7 @@ def test_a_half_closed_client_of_a_slow_upstream_is_served(account: Customer, st
 
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 def test_a_half_closed_client_of_http_1_0_is_told_that_it_was_taken_for_gone(account: Customer, streams: bool) -> None:
-    """Nothing can be sent before its answer that would show whether it still reads."""
+    """Nothing can be sent before the answer that would show whether the client still reads."""
     with asking(account, WAYS["chat-openai"], "silent", version="1.0", stream=streams) as raw:
         raw.shutdown(socket.SHUT_WR)
         with raw.makefile("rb") as answers:
@@ -223,7 +223,7 @@ def test_a_half_closed_client_of_http_1_0_is_told_that_it_was_taken_for_gone(acc
 
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 def test_a_pipelined_request_is_not_taken_for_leaving(account: Customer, streams: bool) -> None:
-    """The next request waits until the answer before it has been given, and is then answered itself."""
+    """The next request waits until the previous answer is complete, and is then answered itself."""
     way = WAYS["chat-openai"]
     first = request(account, way, "slow-whole", stream=streams, max_tokens=64)
     with connect(account.gateway) as raw, raw.makefile("rb") as answers:
@@ -250,7 +250,7 @@ def test_a_client_that_leaves_after_pipelining_is_noticed_all_the_same(account: 
 
 
 def test_a_last_answer_arrives_though_more_was_sent_behind_its_request(account: Customer, simulator: Simulator) -> None:
-    """Closing a connection with bytes that nobody has read resets it, and what is under way to the client is lost."""
+    """Closing a connection with unread bytes resets it, and whatever is still on its way to the client is lost."""
     way = WAYS["chat-openai"]
     asked = request(account, way, "slow-start")
     old = request(account, way, "slow-start", version="1.0")
@@ -259,7 +259,7 @@ def test_a_last_answer_arrives_though_more_was_sent_behind_its_request(account: 
         first.sendall(old)
         other.sendall(closing)
         assert eventually(lambda: simulator.stats(ALL_BEHAVIOURS["slow-start"])["open"] == 2)
-        first.sendall(b"\r\n")  # as browsers did once
+        first.sendall(b"\r\n")  # as old browsers did
         other.sendall(asked)
         for raw in (first, other):
             with raw.makefile("rb") as answers:

@@ -37,7 +37,7 @@ USAGE = COUNTED["usage"]
 
 
 def whole_calls(calls: Any, finish: str = "tool_calls", **message: Any) -> bytes:
-    """A whole answer with these calls, whatever they are."""
+    """Returns a whole answer with these calls, valid or not."""
     return whole(
         {
             "index": 0,
@@ -304,7 +304,7 @@ ALL_COUNTED: Json = {"input_tokens": 10}
 
 
 def kept(events: list[Any], *left_out: str) -> list[Any]:
-    """The events without those of these types."""
+    """Returns the events that are not of these types."""
     return [each for each in events if isinstance(each, bytes) or each["type"] not in left_out]
 
 
@@ -427,7 +427,7 @@ OF_MESSAGES: dict[str, tuple[bytes, Answer]] = {
 SCRIPTS: dict[str, Script] = {name: script for name, (script, _) in (STREAMS | WHOLE | OF_MESSAGES).items()}
 
 
-# A call the old way, of which Messages and Responses know nothing.
+# These are calls in the old form, which Messages and Responses do not have.
 OLD_CALLS: dict[str, tuple[bytes, Answer]] = {
     "old-calls": (
         streamed(old("f", ""), old(None, '{"p"'), old(None, ":1}"), chunk({}, "function_call"), COUNTED),
@@ -437,7 +437,7 @@ OLD_CALLS: dict[str, tuple[bytes, Answer]] = {
         whole_said("function_call", content=None, function_call={"name": "f", "arguments": '{"p":1}'}),
         OLD_CALL,
     ),
-    # Snowflake's placeholder
+    # Snowflake sends such a placeholder.
     "empty-old-call": (
         streamed(chunk({"content": "a", "function_call": {"name": "", "arguments": ""}}), chunk({}, "stop"), COUNTED),
         Answer("a", finish="stop"),
@@ -514,12 +514,12 @@ WHOLE_WAYS = [way for way in WAYS if way.endswith("whole")]
 
 
 def cap(way: str) -> Json:
-    """A cap below which a whole answer is not streamed from its upstream."""
+    """Returns a cap below which a whole answer is not streamed from its upstream."""
     return {CAPS[way.partition(" ")[0]]: 16}
 
 
 def require(customer: Customer, name: str, expected: Answer, ways: list[tuple[str, Json]]) -> None:
-    """Asks in each of these ways, and holds what arrives and what is billed to what was expected."""
+    """Asks in each of these ways, and compares what arrives and what is billed with what was expected."""
     for way, fields in ways:
         got = ask(customer, f"{provider_of(name)}/test/{name}", way, **fields)
         has_ids = bool(expected.call_ids) or len(set(got.call_ids)) != len(expected.calls)

@@ -1,4 +1,4 @@
-"""PostgreSQL's primary dies and a standby takes its place, behind one address."""
+"""PostgreSQL's primary dies and a standby takes its place, at the same address."""
 
 import contextlib
 import signal
@@ -46,7 +46,7 @@ def bring_back(primary: PrivatePostgres) -> None:
 def test_a_commit_whose_answer_died_with_the_primary_is_billed_once_by_its_successor(
     primary: PrivatePostgres, simulator: Simulator, tmp_path: Path
 ) -> None:
-    # Pooling sends statements as words, for the proxy to know.
+    # With pooling, statements are sent as text, so that the proxy can recognise them.
     env = PROVIDER_KEYS | SHORT_WAITS | {"DATABASE_TRANSACTION_POOLING": "true"}
     server = GatewayServer(MigratedDatabases(primary), tmp_path, catalogue=catalogue_for(simulator.url), env=env)
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The official JavaScript clients of OpenAI and Anthropic (tests/node/check.mjs asks, this file judges)."""
+"""The official JavaScript clients of OpenAI and Anthropic work (tests/node/check.mjs asks, this file judges)."""
 
 import json
 import os
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 def read(account: Customer, tmp_path: Path) -> Json:
-    """What the client read from the gateway."""
+    """Returns what the client read from the gateway."""
     script = shutil.copy(PACKAGE / "check.mjs", tmp_path)
     (tmp_path / "node_modules").symlink_to(installed(PACKAGE) / "node_modules")
     command = ["node", str(script), account.gateway.base_url, account.key]

@@ -1,8 +1,8 @@
-"""An upstream may say anything: what comes of it is an answer or a fault in order, never an exception of ours.
+"""Whatever an upstream sends, the result is an answer or a proper fault, never an unexpected exception.
 
-One part of a recorded answer is replaced by any JSON, then goes the whole way to what a client would get. What is
-drawn depends on the seed of pytest-randomly, which the head of the output names. Hypothesis took nine tenths of the
-time, and there is little to shrink: a failure notes the part and the value that it was replaced by.
+One part of a recorded answer is replaced by any JSON, then goes the whole way to what a client would get. The values
+depend on the seed of pytest-randomly, which the head of the output shows. Hypothesis would take ten times as long, and
+there is little to shrink: a failure notes the part and its replacement.
 """
 
 import base64
@@ -48,24 +48,25 @@ WHOLE = [name for name in RECORDINGS if name.endswith("whole")]
 FORMS: tuple[WireForm, ...] = (ChatForm(), CompletionForm(), ResponsesForm(), MessagesForm())
 REPORT = {"usage": {"prompt_tokens": 1, "completion_tokens": 1}, "gateway_metadata": {}}
 FAULTS = (UpstreamFault, ContradictoryUsage)
-# The last three are also types of blocks of content.
+# The last three are also types of content blocks.
 NAMES = [
     *("index", "id", "type", "name", "arguments", "function", "delta", "message", "content", "input"),
     *("text", "thinking", "refusal"),
 ]
 
-# The form that was asked in, and what the model does. Recordings are of chat: elsewhere they are nonsense as such.
+# Combines the API of the request with the model's modality. Recordings are of chat: for other modalities they are
+# nonsense already.
 every_shape = pytest.mark.parametrize(
     ("form", "modality"), [(form, modality) for form in FORMS for modality in ("chat", "completion")]
 )
-DRAWN = 100  # of each kind and recording
+DRAWN = 100  # for each kind and recording
 NUMBERS: list[Any] = [*range(-3, 4), 0.5, -0.0, 1.5, -1.75, 1e-7, 5e-324, 2.0**53 + 2, 1e300, -1.7976931348623157e308]
 LETTERS = 'aZ0 -{"\\\x00\n\x7f\xa0é\u2028\ufeff\ufffd\U0001f600\U0010ffff'
 
 
 @pytest.fixture
 def drawing(request: pytest.FixtureRequest) -> Random:
-    """What a test draws from: another sequence for each, by the seed of the run."""
+    """Returns a test's random generator: a different sequence for each test, by the run's seed."""
     return Random(f"{random.random()} {request.node.name}")
 
 
@@ -85,13 +86,13 @@ def any_json(drawing: Random, most: int = 5) -> Any:
 
 
 def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The way to each part of a JSON value, itself included."""
+    """Returns the path to each part of a JSON value, including the whole."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(found for key, item in inside for found in paths(item, (*path, key)))]
 
 
 def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
-    """The value with one part replaced."""
+    """Returns the value with one part replaced."""
     if not path:
         return by
     copy = value.copy()
@@ -101,14 +102,14 @@ def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
 
 @functools.cache
 def parsed(text: bytes) -> tuple[Any, list[tuple[Any, ...]]]:
-    """A JSON text's value, of which nobody may change anything, and the ways to its parts."""
+    """Returns a JSON text's value, which must not be changed, and the paths to its parts."""
     value = json.loads(text)
     return value, paths(value)
 
 
 @contextmanager
 def spoilt(text: bytes, drawing: Random) -> Iterator[bytes]:
-    """The text with one part replaced. A fault in order is fine; whatever else is raised notes what was replaced."""
+    """Yields the text with one part replaced. A proper fault is allowed; any other exception notes the replacement."""
     value, parts = parsed(text)
     part, by = drawing.choice(parts), any_json(drawing)
     try:
@@ -121,7 +122,7 @@ def spoilt(text: bytes, drawing: Random) -> Iterator[bytes]:
 
 
 def asked(form: WireForm, modality: str) -> tuple[Call, ShapeAdapter | None]:
-    """A request of this shape to such a model, as the upstream gets it, and the way back."""
+    """Returns a request of this shape as the upstream gets it, and the adapter for its answer."""
     asked = call() if form.shape == Shape.CHAT else call(shape=form.shape, prompt="hello there")
     adapter = ADAPTERS.get((form.shape, modality))
     return (asked, None) if adapter is None else (adapter.call(asked), adapter)
@@ -192,7 +193,7 @@ def test_a_choice_of_a_number_beyond_reason_opens_few_others() -> None:
 
 
 def aggregated(choices: Iterable[dict[str, Any]]) -> Any:
-    """The first choice of a chat that was put together from chunks of one choice each."""
+    """Returns the first choice of a chat that was put together from chunks of one choice each."""
     chunks, whole = ChatNormaliser(id="gen-1", created=1, model="m", choices=1), Aggregate(Shape.CHAT)
     for choice in choices:
         (delta,) = taken(OpenAIDecoder(), chunks, {"choices": [choice]})
@@ -203,7 +204,7 @@ def aggregated(choices: Iterable[dict[str, Any]]) -> Any:
 
 
 def finish(form: WireForm, answer: dict[str, Any]) -> None:
-    """The last steps to a client."""
+    """Runs the last steps to a client."""
     shaped = form.normalised(answer, call(), id="gen-1", created=1, model="m")
     assert form.output_bytes(shaped) >= 0
     orjson.dumps(form.answer(shaped, call_of({"model": "acme/test/model", "input": "hello"}), REPORT))

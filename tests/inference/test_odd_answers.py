@@ -1,4 +1,4 @@
-"""Answers that upstreams give in ways of their own: nothing in them is lost, and clients get the usual shape."""
+"""Some upstreams' answers have shapes of their own: nothing in them is lost, and clients get the usual shape."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -46,7 +46,7 @@ def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
 
 
 def ask(customer: Customer, name: str, **fields: Any) -> Any:
-    """A chat; on a whole answer `max_tokens` is small, or the upstream is asked to stream it."""
+    """Sends a chat. For whole answers `max_tokens` is small, because otherwise the upstream is asked to stream them."""
     return customer.http.post(CHAT, json={"model": f"odd-says/test/{name}", "messages": HELLO, **fields})
 
 
@@ -108,7 +108,7 @@ def test_a_call_that_comes_with_its_finish_finishes_with_tool_calls(customer: Cu
 
 
 def finishes(expected: Stream) -> dict[int, str]:
-    """The one finish reason of each choice, by its index."""
+    """Returns the only finish reason of each choice, by its index."""
     choices = [choice for chunk in expected.chunks for choice in chunk["choices"] if choice["finish_reason"]]
     assert len(choices) == len({choice["index"] for choice in choices})
     return {choice["index"]: choice["finish_reason"] for choice in choices}

@@ -1,4 +1,4 @@
-"""Many clients of one account at once, two workers, PostgreSQL. What they were told is compared with the ledger."""
+"""Many clients use one account at once, with two workers and PostgreSQL. Their answers are compared with the ledger."""
 
 import contextlib
 from collections import Counter
@@ -24,7 +24,7 @@ ANSWERS = 6 * CLIENTS
 def gateway(seeded_databases: SeededDatabases, tmp_path: Path) -> Iterator[GatewayServer]:
     server = GatewayServer(seeded_databases, tmp_path, env=PROVIDER_KEYS | {"WEB_CONCURRENCY": "2"})
     with contextlib.closing(server):
-        # as in production; the run's PostgreSQL does without
+        # Production has this setting, unlike the run's PostgreSQL.
         ((database,),) = server.query("SELECT current_database()")
         server.query(f'ALTER DATABASE "{database}" SET synchronous_commit = on')
         yield server.start()

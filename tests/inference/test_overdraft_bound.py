@@ -1,4 +1,4 @@
-"""An account has no more requests in flight than its balance is expected to pay for, but always one."""
+"""An account has only as many requests in flight as its balance is expected to pay for, but always one."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ DEAR = {"currency": "EUR", "prompt_per_1m_tokens": 1000, "completion_per_1m_toke
 
 
 def catalogue(simulator: Simulator) -> dict[str, Any]:
-    """Answers of a word and of fifty, at 0.001 EUR for a token in and 0.002 for one out."""
+    """Builds models that answer a word or fifty, at 0.001 EUR per input token and 0.002 per output token."""
     offers = [model(f"dear-{slug}", upstream_model=upstream, pricing=DEAR) for slug, upstream in UPSTREAMS.items()]
     both = [
         model("both", upstream_model="status:500"),
@@ -110,7 +110,7 @@ def test_sixty_at_once_on_a_balance_of_a_cent_overdraw_it_by_one(
 
 
 def test_as_many_are_in_flight_as_the_balance_covers(bounded: GatewayServer, open_account: OpenAccount) -> None:
-    """A prompt that is estimated at 7 tokens and ten tokens of answer at most: 0.027, seven of them 0.189."""
+    """A prompt is estimated at 7 tokens, and the answer at ten at most: 0.027, and seven of them cost 0.189."""
     customer = open_account(bounded, credit="0.2")
     with ExitStack() as stack:
         sessions = [stack.enter_context(GatewaySession(bounded.origin, customer.key)) for _ in range(12)]
@@ -119,7 +119,7 @@ def test_as_many_are_in_flight_as_the_balance_covers(bounded: GatewayServer, ope
         served = [reply for reply in replies if reply.status_code == 200]
         assert [reply.status_code for reply in replies] == [200] * 7 + [429] * 5
         assert refusal(ask(customer, "dear-echo", max_tokens=10)) == HELD_BACK
-        served[0].close()  # its client has left
+        served[0].close()  # its client leaves
         assert eventually(lambda: ask(customer, "dear-echo", max_tokens=10).status_code == 200)
 
 
@@ -132,7 +132,7 @@ def test_who_has_credit_is_not_held_back(bounded: GatewayServer, open_account: O
 def test_who_asks_one_after_the_other_is_not_held_back(
     bounded: GatewayServer, open_account: OpenAccount, streams: bool
 ) -> None:
-    """Each is expected to cost twice the balance, and the next is on its way as soon as the answer has come."""
+    """Each request is expected to cost twice the balance, and the next is sent as soon as the answer has arrived."""
     customer = open_account(bounded, credit="1")
     body = orjson.dumps(question("dear-echo", stream=streams))
     asked = (
@@ -234,7 +234,7 @@ def test_what_redis_forgets_is_told_to_it_with_the_next_beat(
         assert reply.status_code == 200
         for _ in range(2):
             assert store.delete(reserved) == 1
-            wait_for_a_beat(gateway)  # which may have been under way
+            wait_for_a_beat(gateway)  # one beat may have begun before
             wait_for_a_beat(gateway)
             assert store.exists(reserved)
 
@@ -247,7 +247,7 @@ def wait_for_a_beat(gateway: GatewayServer) -> None:
 def test_a_balance_that_others_have_spent_meanwhile_is_read_anew(
     bounded: GatewayServer, open_account: OpenAccount
 ) -> None:
-    """Keys are looked up while there is a balance, and the bodies come one by one. Each costs 0.006."""
+    """Keys are looked up while there is still a balance, and the bodies arrive one by one. Each request costs 0.006."""
     customer = open_account(bounded, credit="0.01")
     body = orjson.dumps(question("dear-echo"))
     head = (
@@ -291,7 +291,7 @@ def test_what_is_free_is_not_held_back_however_slowly_it_is_sent(
         raw.sendall(head.encode())
         assert read_response(answer).status_code == 100
         lines = (line for line in beside.iter_lines() if line)
-        for _ in range(15):  # ten come in a second, for which a balance is fresh
+        for _ in range(15):  # ten arrive within the second for which a balance is fresh
             next(lines)
         raw.sendall(body)
         assert read_response(answer).status_code == 200

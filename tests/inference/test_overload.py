@@ -1,4 +1,6 @@
-"""A worker that has as many requests waiting as it may refuses further ones, and nothing else (GATEWAY_MAX_WAITING)."""
+"""A worker with the allowed number of waiting requests refuses further ones, and does nothing else differently
+(GATEWAY_MAX_WAITING).
+"""
 
 import functools
 import re
@@ -20,7 +22,7 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
 pytestmark = pytest.mark.also_fastpath_off
-SESSIONS = 8  # of a worker, on either way: their requests do not wait any more
+SESSIONS = 8  # of a worker, with or without the fast path: their requests no longer wait
 WAITING = 4
 ASKED = SESSIONS + WAITING + 8
 LOOKING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%accounts_apikey%%'"
@@ -28,7 +30,7 @@ LOOKING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' 
 
 @contextmanager
 def keys_locked(server: GatewayServer) -> Iterator[None]:
-    """Whoever looks up a key waits."""
+    """Makes every lookup of a key wait."""
     with closing(psycopg.connect(server.database_url)) as session:
         session.execute("LOCK TABLE accounts_apikey IN ACCESS EXCLUSIVE MODE")
         yield
@@ -106,7 +108,7 @@ def a_body_that_has_not_come_is_not_waited_for(customer: Customer) -> None:
 
 
 def clients_are_refused_in_their_words_whatever_way_they_take(customer: Customer) -> None:
-    """A head that comes twice is not ordinary, and is read and answered the long way."""
+    """A request with a repeated header is not ordinary, and is handled without the fast path."""
     for fields in ((), ("X-Twice: 1", "X-Twice: 2")):
         for path, kind in ((PATH, "internal_server_error"), ("/v1/messages", "overloaded_error")):
             with connect(customer.gateway) as raw, raw.makefile("rb") as answers:

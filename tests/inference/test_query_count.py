@@ -1,4 +1,4 @@
-"""What a completion asks of the database, with a word on each query: two round trips."""
+"""A completion takes two round trips to the database; each query is listed with its purpose."""
 
 import json
 import re
@@ -26,16 +26,16 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "sett
 
 WHO = ["SELECT accounts_apikey"]  # key, account and balance, by the token's fingerprint
 SETTLE = {
-    # one statement: lock the wallet, insert the record, move the wallet, insert the entry, return the balance
+    # It is one statement: lock the wallet, insert the record, move the wallet, insert the entry, return the balance.
     "postgresql": ["WITH"],
-    # the same as a transaction in this process, where a statement costs no round trip
+    # The same is done as a transaction in this process, where a statement takes no round trip.
     "sqlite": [
-        "BEGIN IMMEDIATE",  # takes the only write lock, so that nothing below can be overtaken
+        "BEGIN IMMEDIATE",  # takes the only write lock, so that nothing interferes below
         "SELECT billing_wallet",  # the balance and the number of the last entry
-        "SELECT billing_generation",  # settled before?
+        "SELECT billing_generation",  # has it been settled before?
         "INSERT billing_generation",  # the record
         "UPDATE billing_wallet",  # the new balance and number
-        "INSERT billing_ledgerentry",  # the entry that says why
+        "INSERT billing_ledgerentry",  # the entry that explains it
         "COMMIT",
     ],
 }
@@ -44,8 +44,8 @@ VERB_AND_TABLE = re.compile(r'\s*(WITH|BEGIN \w+|COMMIT|\w+)(?:.*?(?:FROM|INTO|(
 
 @pytest.fixture
 def token(simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A key of an account with credit, where the simulator's models can be routed to."""
-    # On a busy machine a settlement takes as long as one that waited for its wallet, which then counts as crowded.
+    """Issues a key of an account with credit, and seeds the simulator's models."""
+    # On a busy machine a settlement may take as long as one that waited for its wallet, which then counts as crowded.
     monkeypatch.setattr("billing.ledger.booking.CROWDED_AFTER_SECONDS", 3600)
     file = tmp_path / "catalogue.json"
     file.write_text(json.dumps(catalogue_for(simulator.url)))
@@ -58,7 +58,7 @@ def token(simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def complete(token: str, **fields: object) -> str:
-    """One chat completion, read to its end."""
+    """Requests one chat completion and reads it to its end."""
     response = Client().post(
         "/v1/chat/completions",
         {"model": "sim/test/echo", "messages": [{"role": "user", "content": "Hello"}], **fields},
@@ -72,7 +72,7 @@ def complete(token: str, **fields: object) -> str:
 
 
 def shape(captured: CaptureQueriesContext) -> list[str]:
-    """Each query as its verb and its first table."""
+    """Returns each query as its verb and its first table."""
     found = []
     for query in captured.captured_queries:
         match = VERB_AND_TABLE.match(query["sql"])
@@ -84,8 +84,8 @@ def shape(captured: CaptureQueriesContext) -> list[str]:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_a_completion_costs_one_look_and_one_settlement(token: str, stream: bool) -> None:
-    complete(token)  # writes the terms of the route, once for all its requests
-    executed: list[str] = []  # Django logs only what its own cursors execute, and gives wrappers no COMMIT
+    complete(token)  # writes the route's terms, once for all its requests
+    executed: list[str] = []  # Django logs only its own cursors' statements, and no COMMIT
 
     def note(execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
         executed.append(sql)
@@ -104,7 +104,7 @@ def test_a_completion_costs_one_look_and_one_settlement(token: str, stream: bool
 
 
 def test_a_balance_that_little_is_left_of_is_looked_at_once_more(token: str) -> None:
-    """`token` brings the catalogue."""
+    """The fixture `token` seeds the catalogue."""
     scarce = new_key(new_account(credit="0.01"))[1]
     with CaptureQueriesContext(connection) as looked:
         complete(scarce)

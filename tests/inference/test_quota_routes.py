@@ -1,4 +1,4 @@
-"""Daily token quotas from the customer's side (docs/api.md#availability).
+"""Daily token quotas work for customers (docs/api.md#availability).
 
 Each answer to HELLO counts 4 tokens: two words in, two words out. Each test has a model of its own, so that no test
 spends what another needs.
@@ -23,7 +23,7 @@ from tests.servers.simulator import Simulator
 EXHAUSTED = (503, "provider_unavailable", "provider_quota_exhausted", "model")
 UNAVAILABLE = (503, "provider_unavailable", "model_unavailable", "model")
 TOKENS = 4
-QUOTA = 10  # crossed by the third answer
+QUOTA = 10  # exceeded by the third answer
 
 
 def in_paris(quota: int = QUOTA, **fields: object) -> Entry:
@@ -31,7 +31,7 @@ def in_paris(quota: int = QUOTA, **fields: object) -> Entry:
 
 
 def catalogue(simulator_url: str) -> Entry:
-    """Paris, which is cleaner and the default, has a quota; Frankfurt has none."""
+    """Builds models with a quota in Paris, which is cleaner and the default, and none in Frankfurt."""
     both = {"regions": [in_paris(default=True), region("DEFRA")], "upstream_model": "echo"}
     file = catalogue_for(
         simulator_url,
@@ -52,7 +52,7 @@ def catalogue(simulator_url: str) -> Entry:
 
 @pytest.fixture(scope="module")
 def server(pair_gateway: GatewayServer, simulator: Simulator) -> GatewayServer:
-    """Two workers, which must count together."""
+    """Starts two workers, which must count together."""
     content = catalogue(simulator.url)
     pair_gateway.offer(providers=content["providers"], models=content["models"])
     return pair_gateway
@@ -64,7 +64,7 @@ def customer(server: GatewayServer, open_account: OpenAccount) -> Customer:
 
 
 def counted(customer: Customer, slug: str, provider: str = "sim") -> int:
-    """The tokens of all days and shards of a model's Parisian route."""
+    """Returns the tokens of all days and shards of a model's route in Paris."""
     ((tokens,),) = customer.gateway.query(
         "SELECT COALESCE(SUM(d.tokens), 0) FROM catalogue_routeday d "
         "JOIN catalogue_region r ON r.id = d.region_id JOIN catalogue_model m ON m.id = r.model_id "
@@ -76,13 +76,13 @@ def counted(customer: Customer, slug: str, provider: str = "sim") -> int:
 
 
 def spend(customer: Customer, slug: str) -> None:
-    """Serves until the quota is crossed, which the last of these requests does."""
+    """Sends requests until the quota is exceeded, which happens with the last one."""
     for _ in range(3):
         assert answer(customer, slug)["model"] == f"sim/test/{slug}/FRPAR"
 
 
 def staff(customer: Customer, verb: str, slug: str) -> None:
-    """What the admin's buttons do: `spend` or `reset` today's quota of the model's Parisian route at `sim`."""
+    """Does what the admin's buttons do: `spend` or `reset` today's quota of the model's route in Paris at `sim`."""
     customer.gateway.manage(
         "shell",
         "--no-imports",
@@ -96,13 +96,13 @@ def staff(customer: Customer, verb: str, slug: str) -> None:
 
 
 def locodes(customer: Customer, slug: str) -> list[str]:
-    """The regions that are listed, by each worker alike."""
+    """Returns the listed regions, on which all workers must agree."""
     listed = {entry["id"]: entry for entry in customer.http.get("/v1/models").json()["data"]}
     return [one["locode"] for one in listed.get(f"sim/test/{slug}", {"regions": []})["regions"]]
 
 
 def candidates(customer: Customer, slug: str) -> list[str]:
-    """Where automatic routing may go."""
+    """Returns the routes that automatic routing may choose."""
     found: list[str] = customer.http.get(f"/v1/models/auto/test/{slug}").json()["auto_routing"]["candidates"]
     return found
 
@@ -123,7 +123,7 @@ def test_the_request_that_crosses_the_quota_is_served_and_the_next_is_not(custom
 
 
 def refused_until_midnight(customer: Customer, model_id: str, *, streams: bool = False) -> requests.Response:
-    """The refusal of a held route, told to come back when the UTC day ends."""
+    """Returns the refusal of a held route, which says to retry when the UTC day ends."""
     earlier = seconds_to_midnight(datetime.now(UTC))
     reply = ask(customer, model_id, stream=streams)
     later = seconds_to_midnight(datetime.now(UTC))
@@ -135,7 +135,7 @@ def refused_until_midnight(customer: Customer, model_id: str, *, streams: bool =
 def test_a_held_region_leaves_the_listing(customer: Customer) -> None:
     assert locodes(customer, "listed") == ["FRPAR", "DEFRA"]
     spend(customer, "listed")
-    for _ in range(4):  # whichever worker answers
+    for _ in range(4):  # so that each worker probably answers
         with GatewaySession(customer.gateway.origin, customer.key) as http:
             assert [one["locode"] for one in http.get("/v1/models/sim/test/listed").json()["regions"]] == ["DEFRA"]
     assert locodes(customer, "listed") == ["DEFRA"]
@@ -206,13 +206,13 @@ def test_every_token_is_counted_when_workers_serve_at_once(customer: Customer) -
 def test_a_crowd_crosses_by_no_more_than_was_under_way(customer: Customer) -> None:
     statuses = at_once(customer, "crowded", 40)
     served = statuses.count(200)
-    assert 10 <= served < 10 + 8  # 40 tokens, and 8 at a time: each was admitted while something was left
+    assert 10 <= served < 10 + 8  # 40 tokens, and 8 requests at a time: each was admitted while something was left
     assert statuses.count(503) == 40 - served
     assert counted(customer, "crowded") == served * TOKENS == sum(total_tokens(customer))
 
 
 def at_once(customer: Customer, slug: str, requests_: int) -> list[int]:
-    """The statuses of as many requests, 8 at a time, each on a connection of its own."""
+    """Sends this number of requests, 8 at a time, each on a connection of its own, and returns the statuses."""
 
     def one(_: int) -> int:
         with GatewaySession(customer.gateway.origin, customer.key) as http:

@@ -1,4 +1,6 @@
-"""A provider's 429: in their own words on Responses and Messages, a 503 elsewhere (docs/api.md#upstream-errors)."""
+"""A provider's 429 has its own error on Responses and Messages, and is a 503 elsewhere
+(docs/api.md#upstream-errors).
+"""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Server-sent events at any segmentation and in any legal writing, down to the chunks that clients get."""
+"""Server-sent events are read at any segmentation and in any legal writing, down to the chunks that clients get."""
 
 import json
 from random import Random
@@ -18,9 +18,9 @@ from tests.inference.test_nonsense import drawing
 
 __all__ = ["drawing"]
 
-DRAWN = 25  # of each recording
+DRAWN = 25  # for each recording
 
-# Every recorded stream of either dialect, by name.
+# Maps a name to a recorded stream of either dialect.
 STREAMS: dict[str, tuple[str, bytes]] = {
     f"{dialect}-{name.removesuffix('_STREAM').lower()}": (dialect, recording)
     for dialect, module in (("openai", recorded_openai), ("anthropic", recorded_anthropic))
@@ -33,13 +33,13 @@ MEANINGLESS = [b":", b": ping", b"id: 7", b"event: x", b"retry: 10", b"unknown: 
 
 
 def parsed(blocks: list[bytes]) -> list[bytes]:
-    """The data of all events."""
+    """Returns the data of all events."""
     parser = SseParser()
     return [*(data for block in blocks for data in parser.feed(block)), *parser.finish()]
 
 
 def outcome(name: str, blocks: list[bytes]) -> Played | tuple[type[Exception], str]:
-    """What came out of a stream, or how it failed."""
+    """Returns the result of a stream, or how it failed."""
     dialect, _ = STREAMS[name]
     try:
         return play(DIALECTS[dialect], blocks)
@@ -73,7 +73,7 @@ def test_a_recording_cut_anywhere_says_the_same_to_clients(name: str, drawing: R
 
 
 def cut(whole: bytes, drawing: Random) -> list[bytes]:
-    """Into pieces, some of them empty."""
+    """Cuts the bytes into pieces, some of them empty."""
     cuts = sorted(drawing.choices(range(len(whole) + 1), k=drawing.randint(0, 30)))
     return [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
 
@@ -82,7 +82,9 @@ def cut(whole: bytes, drawing: Random) -> list[bytes]:
 
 
 def written(events: list[bytes], drawing: Random) -> bytes:
-    """The events in a writing that the standard allows: line ends, comments, spaces, fields, several lines of data."""
+    """Writes the events in a way that the standard allows: line ends, comments, spaces, fields, several lines of
+    data.
+    """
     end = drawing.choice([b"\n", b"\r\n", b"\r"])
     lines: list[bytes] = []
     for event in events:
@@ -152,7 +154,7 @@ def test_what_is_an_event(text: bytes, events: list[bytes]) -> None:
 
 
 def test_a_long_line_in_many_pieces_is_read_in_linear_time() -> None:
-    """Sixteen megabytes in a thousand pieces: joined over and over they would be eight gigabytes."""
+    """Sixteen megabytes come in a thousand pieces: joining them again each time would copy eight gigabytes."""
     piece = b"x" * 16_384
     (event,) = parsed([b"data: ", *[piece] * 1024, b"\n\n"])
     assert len(event) == 16 * 1024 * 1024

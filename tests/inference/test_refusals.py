@@ -1,4 +1,4 @@
-"""What an upstream refuses is the request's fault: a 400 that names the provider and quotes it, for nothing."""
+"""If an upstream refuses a request, the client gets a 400 that names and quotes the provider, and nothing is billed."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ LAST_YEAR = format_datetime(datetime.now(UTC) - timedelta(days=365), usegmt=True
 
 
 def error_body(words: str = "No.", **fields: Any) -> bytes:
-    """An error in OpenAI's shape."""
+    """Returns an error in OpenAI's shape."""
     return json.dumps({"error": {"message": words, **fields}}).encode()
 
 
@@ -53,7 +53,7 @@ def chunk(**fields: Any) -> bytes:
 OUTPUT = chunk(delta={"content": "hello"})
 ANSWER = frames(OUTPUT, chunk(finish_reason="stop"), b"[DONE]")
 
-# What it answers with, and what the client is to see of it: code and param.
+# Maps a name to the upstream's error, and to the code and param for the client.
 CODES: dict[str, tuple[Json, str, str | None]] = {
     "own-code": ({"code": "unsupported_value", "param": "temperature"}, "unsupported_value", "temperature"),
     "overflow-code": ({"code": OVERFLOW, "param": "messages"}, OVERFLOW, "messages"),
@@ -71,7 +71,7 @@ CODES: dict[str, tuple[Json, str, str | None]] = {
         for code in (*("alias_not_found", "rate_limit_exceeded", "permission_denied", "project_not_found"),)
     },
 }
-# Codes that speak of the operator's account or of the catalogue, and not of the request.
+# These codes are about the operator's account or the catalogue, not about the request.
 OF_THE_OPERATOR = (
     *("insufficient_credits", "api_key_expired", "model_not_found", "insufficient_quota", "invalid_api_key"),
     *("billing_hard_limit_reached", "account_deactivated"),
@@ -121,7 +121,7 @@ SCRIPTS: dict[str, Script] = {
     "answers": ANSWER,
 }  # fmt: skip
 
-# Candidates in the order of their ranking: what each does, and its context window.
+# Lists the candidates in the order of their ranking: each one's behaviour and context window.
 CANDIDATES: dict[str, list[tuple[str, int | None]]] = {
     "refused-at-once": [("refuses", 100), ("answers", 100)],
     "refused-later": [("fails", 100), ("refuses", 100), ("answers", 100)],
@@ -217,7 +217,7 @@ def test_a_refusal_of_which_nothing_can_be_quoted_says_its_status(customer: Cust
 
 
 def test_an_overflow_is_known_as_one_where_the_provider_repeats_the_request(customer: Customer) -> None:
-    """Servers on FastAPI do. An agent shortens its conversation by this code alone."""
+    """Servers on FastAPI repeat it. An agent shortens its conversation only because of this code."""
     reply = ask(customer, "odd/test/repeats-the-request")
     assert refusal(reply) == (400, GENERAL, OVERFLOW, "messages")
     assert message(reply) == f"Provider 'odd' refused the request: {TOO_LONG}"

@@ -1,4 +1,4 @@
-"""Fields that other routers have beside OpenAI's: taken where they can be, refused where they would choose a route."""
+"""Fields that other routers add to OpenAI's are accepted if possible, and refused if they would choose a route."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ every_dialect = pytest.mark.parametrize("way", ["sim/test", "simanthropic/claude
 
 
 def received(customer: Customer, model: str, **fields: Any) -> tuple[Json, str]:
-    """The body that reached the upstream of a chat, and what the answer says was adjusted."""
+    """Returns the body that reached the upstream of a chat, and the adjustments that the answer lists."""
     reply = ask(customer, f"{model}/describe", max_tokens=16, **fields)
     assert reply.status_code == 200, reply.text
     described = json.loads(reply.json()["choices"][0]["message"]["content"])
@@ -135,7 +135,7 @@ def test_reasoning_is_left_out_of_the_answer(account: Customer, path: str, way: 
     else:
         assert hidden.json()["choices"][0]["finish_reason"] == "stop"
     one, other = bills.records(account)
-    assert (one.completion_tokens, one.cost) == (other.completion_tokens, other.cost)  # what was thought is billed
+    assert (one.completion_tokens, one.cost) == (other.completion_tokens, other.cost)  # thinking is billed
 
 
 @every_dialect

@@ -1,5 +1,4 @@
-"""A provider's credential is rotated without a refused request: `ACME_API_KEY_NEXT` serves where `ACME_API_KEY` is
-refused."""
+"""Rotating a provider's credential refuses no request: `ACME_API_KEY_NEXT` is used if `ACME_API_KEY` is refused."""
 
 import json
 import socket
@@ -24,7 +23,9 @@ CHUNK = {"id": "x", "choices": [{"index": 0, "delta": {"content": "Hi"}, "finish
 
 
 class Rotating:
-    """A provider that takes the credentials of `taken`, and refuses any other with a status and the credential."""
+    """Accepts the credentials in `taken`, and refuses all others with a status and a message that quotes the
+    credential.
+    """
 
     def __init__(self) -> None:
         self.taken, self.status = {FIRST}, "401 Unauthorized"

@@ -1,4 +1,4 @@
-"""What every ending costs: once, exactly; nothing where nothing was delivered (docs/api.md#endings)."""
+"""Every ending is billed once and exactly, and nothing is billed if nothing was delivered (docs/api.md#endings)."""
 
 import contextlib
 from collections import Counter
@@ -30,7 +30,7 @@ whole_or_streamed = pytest.mark.parametrize("streams", [False, True], ids=["whol
 
 
 def the_record(customer: Customer) -> bills.Record:
-    """The account's only record, whose cost is what was debited, once."""
+    """Returns the account's only record, whose cost was debited once."""
     (record,) = bills.records(customer)
     assert bills.debits(customer) == ([] if record.cost is None else [record.cost])
     assert bills.balance(customer) == CREDIT - sum(bills.debits(customer))
@@ -74,7 +74,7 @@ def test_200_requests_at_once_leave_exactly_what_they_published(account: Custome
 
 
 def usage_of_one(customer: Customer, *, streams: bool) -> dict[str, float]:
-    """The usage of a request on a connection of its own."""
+    """Returns the usage of a request on a connection of its own."""
     headers = {"Authorization": f"Bearer {customer.key}"}
     reply = requests.post(
         customer.gateway.origin + PATH, json=question("echo", stream=streams), headers=headers, timeout=60
@@ -179,7 +179,7 @@ def test_an_upstream_that_never_begins_is_a_504_that_names_the_budget(
 
 
 def test_an_upstream_that_sends_no_output_in_time_is_a_504(hurried_account: Customer) -> None:
-    """It says who it is, which meets the first-byte budget, and then nothing."""
+    """It sends a first chunk with its role, within the first-byte budget, and then nothing."""
     reply = ask(hurried_account, "pause-after-role", stream=True)
     assert refusal(reply) == TIMED_OUT
     assert bills.untouched(hurried_account)
@@ -254,7 +254,7 @@ def test_a_stall_bills_only_what_was_delivered(hurried_account: Customer) -> Non
 
 
 def test_comments_are_no_first_byte(hurried_account: Customer) -> None:
-    """They come every 0.2 s for a second: the first byte of data is later than the budget for it."""
+    """They arrive every 0.2 s for a second: the first byte of data is later than its budget."""
     reply = ask(hurried_account, "pings", stream=True)
     assert refusal(reply) == TIMED_OUT
     assert bills.untouched(hurried_account)

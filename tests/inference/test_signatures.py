@@ -1,6 +1,6 @@
-"""What a provider signs or encrypts for its next turn comes back to it exactly where it was, in every form and way.
+"""What a provider signs or encrypts for its next turn comes back to it exactly where it was, in every API and way.
 
-The simulated provider refuses a conversation in which a signature is missing, is another, or stands elsewhere.
+The simulated provider refuses a conversation in which a signature is missing, different or misplaced.
 """
 
 import base64
@@ -55,7 +55,7 @@ def call(index: int, id: str, name: str, **fields: Any) -> Json:
     return {"tool_calls": [{"index": index, "id": id, "type": "function", "function": function, **fields}]}
 
 
-# What an upstream streams, and what its message has to have in the next turn.
+# Maps a name to what an upstream streams, and to what its message must contain in the next turn.
 ODD: dict[str, tuple[list[Json], Json]] = {
     "each-call-signed": (
         [chunk(call(0, "a", "f", **google("one"))), chunk(call(1, "b", "g", **google("two")))],
@@ -260,7 +260,7 @@ def test_what_was_signed_comes_back_where_it_was(
         calls = [block for block in content if block["type"] == "tool_use"]
         answered = [{"type": "tool_result", "tool_use_id": each["id"], "content": "fine"} for each in calls]
         turns = [{"role": "assistant", "content": content}, {"role": "user", "content": answered}]
-        if name != "signature-behind-arguments":  # Claude Code drops signed thinking of models that go by another name
+        if name != "signature-behind-arguments":  # Claude Code drops signed thinking of models with other names
             content[:] = [block for block in content if block["type"] != "thinking"]
         reply = customer.http.post(MESSAGES, json={**asked, "messages": [BOTH, *turns]})
     assert reply.status_code == 200, reply.text
@@ -274,7 +274,7 @@ def test_what_was_signed_comes_back_where_it_was(
 
 
 def turn_of_messages(customer: Customer) -> list[Json]:
-    """A turn in which Gemini called two tools."""
+    """Returns a turn in which Gemini called two tools."""
     asked = {"model": "sim/test/google", "messages": [BOTH], "max_tokens": 64, "tools": TOOLS}
     content = customer.http.post(MESSAGES, json=asked).json()["content"]
     calls = [block["id"] for block in content if block["type"] == "tool_use"]
@@ -318,7 +318,7 @@ def test_a_provider_of_the_clients_own_api_does_not_get_our_envelope(customer: C
 
 
 def test_gemini_takes_calls_that_are_not_signed(customer: Customer) -> None:
-    """The client did not send the signature back, or the calls are another model's."""
+    """Either the client did not send the signature back, or another model made the calls."""
     written = re.sub("_gw1_[A-Za-z0-9_-]+", "", json.dumps(turn_of_messages(customer)))
     asked: Json = {"model": "sim/test/gemini-3", "messages": json.loads(written), "max_tokens": 64}
     reply = customer.http.post(MESSAGES, json=asked)
@@ -328,7 +328,7 @@ def test_gemini_takes_calls_that_are_not_signed(customer: Customer) -> None:
     reply = customer.http.post(RESPONSES, json={"model": "sim/test/gemini-3", "input": items})
     assert reply.json()["output"][0]["content"][0]["text"] == "The tool says: fine fine"
     assert reply.headers["X-Gateway-Adjusted-Params"] == "thought_signature"
-    # A model that does not demand a signature gets none that is not its own.
+    # A model that does not require signatures gets only its own.
     reply = customer.http.post(MESSAGES, json={**asked, "model": "sim/test/gemini-2"})
     received = json.loads(reply.json()["content"][0]["text"])["body"]
     assert [set(each) for each in received["messages"][1]["tool_calls"]] == [{"id", "type", "function"}] * 2
@@ -360,7 +360,7 @@ def test_an_envelope_that_is_not_as_ours_are_is_left_out(customer: Customer, con
 
 
 def _without_parsed(message: Json) -> Json:
-    """A message as the client has it, without what its stream helper adds."""
+    """Returns a message as the client has it, without what its stream helper adds."""
     for each in message.get("tool_calls") or ():
         each.pop("index", None)
         each["function"].pop("parsed_arguments", None)

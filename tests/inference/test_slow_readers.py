@@ -1,4 +1,4 @@
-"""A client that neither takes nor sends anything for GATEWAY_STREAM_IDLE_TIMEOUT is let go, and logged in a line."""
+"""A client that neither reads nor sends for GATEWAY_STREAM_IDLE_TIMEOUT is disconnected, and logged in a line."""
 
 import json
 import socket
@@ -18,7 +18,7 @@ from tests.servers.pauses import SHORT, paused
 from tests.servers.simulator import Simulator
 
 IDLE_SECONDS = 1
-# More bytes than the sockets between gateway and client hold.
+# The answer has more bytes than the sockets between gateway and client hold.
 LONG_WORDS, LONG_WORD = 3_000, "word" * 1000
 TOO_SLOW = "took nothing of its answer for"
 
@@ -35,7 +35,7 @@ def customer(server: GatewayServer, open_account: OpenAccount) -> Customer:
 
 @contextmanager
 def unread(customer: Customer, slug: str, word: str, words: int, **fields: object) -> Iterator[socket.socket]:
-    """A connection on which a question for a long answer was asked, and of which nothing is read."""
+    """Asks for a long answer on a connection from which nothing is read."""
     messages = [{"role": "user", "content": f"{word} " * words}]
     body = json.dumps(question(slug, max_tokens=words, **fields) | {"messages": messages}).encode()
     head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
@@ -48,7 +48,7 @@ def unread(customer: Customer, slug: str, word: str, words: int, **fields: objec
 
 
 def logged_since(server: GatewayServer, before: str) -> str:
-    """What the gateway has logged since."""
+    """Returns what the gateway has logged since."""
     return server.log.removeprefix(before)
 
 

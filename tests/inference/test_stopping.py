@@ -1,4 +1,6 @@
-"""A worker that is told to stop: what is open settles and says so, what is idle is let go, and it ends in time."""
+"""A worker that is told to stop settles open requests and tells their clients, closes idle connections, and ends in
+time.
+"""
 
 import contextlib
 import io
@@ -27,7 +29,7 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-# What the log says of a failure of ours.
+# The log has one of these for each failure of ours.
 FAILURES = ("failing while", "failed while", "Error handling request")
 STOPPING = (503, "internal_server_error", "service_unavailable", None)
 STREAMS = [way for way in WAYS.values() if way.name != "chat-on-completion"]
@@ -41,7 +43,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @dataclass
 class Stopping:
-    """A gateway that has been told to stop. `exit_status` waits for it."""
+    """Runs a gateway that has been told to stop. `exit_status` waits for it."""
 
     server: GatewayServer
     ended: "Future[int]"
@@ -69,13 +71,13 @@ def own(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServ
 
 @pytest.fixture
 def server(own: GatewayServer) -> GatewayServer:
-    """The module's own, which each test stops."""
+    """Returns the module's gateway, which each test stops, after starting it again if needed."""
     return own if accepts_connections(own) else own.start()
 
 
 @pytest.fixture
 def patient(own: GatewayServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[GatewayServer]:
-    """The same with a minute for its drain, which it must not need."""
+    """Starts a gateway with a minute for its drain, which it must not need."""
     own.stop()
     monkeypatch.setitem(own.env, "GATEWAY_DRAIN_TIMEOUT", "60")
     yield own.start()
@@ -117,7 +119,7 @@ def test_open_streams_settle_as_interrupted_and_say_so(
 def test_requests_without_output_are_refused_and_cost_nothing(
     server: GatewayServer, customer: Customer, simulator: Simulator, pool: ThreadPoolExecutor
 ) -> None:
-    """No 500: whoever asked may ask another replica."""
+    """The status is not 500, so clients may try another replica."""
     silent = ("silent", "silent-after-role")
     asked = [
         pool.submit(post, customer, way, slug, **fields)
@@ -171,7 +173,7 @@ def test_a_worker_whose_master_is_killed_finishes_what_is_open(
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process that is no child of ours is gone, or waits to be reaped by whoever took it over."""
+    """Tells whether a process that is not our child has ended, or is a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
@@ -180,7 +182,7 @@ def has_ended(pid: int) -> bool:
 
 @contextlib.contextmanager
 def idle_connection(customer: Customer) -> Iterator[io.BufferedReader]:
-    """Kept open after an answer."""
+    """Opens a connection and keeps it open after an answer."""
     body = b'{"model": "sim/test/echo", "messages": [{"role": "user", "content": "hi"}]}'
     head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
     with connect(customer.gateway) as raw, raw.makefile("rb") as answers:
@@ -192,9 +194,9 @@ def idle_connection(customer: Customer) -> Iterator[io.BufferedReader]:
 def test_idle_connections_are_let_go_and_one_that_asks_once_more_is_answered(
     patient: GatewayServer, open_account: OpenAccount, simulator: Simulator, pool: ThreadPoolExecutor
 ) -> None:
-    """Whoever is idle does not hold the stop up: the exit status is that of a stop in good time.
+    """Idle connections do not delay the stop: the exit status is that of a stop in time.
 
-    A proxy that was told to keep a connection may be sending on it, and does not repeat a POST that it has sent.
+    A proxy that keeps a connection may be sending on it, and does not repeat a POST that it has sent.
     """
     server, customer = patient, open_account(patient)
     upstream = shapes.ALL_BEHAVIOURS["slow-whole"]

@@ -1,4 +1,4 @@
-"""An upstream that answers once too often: its surplus reaches no other account, and is noticed."""
+"""If an upstream sends one answer too many, the surplus reaches no other account, and is noticed."""
 
 import contextlib
 import re
@@ -20,7 +20,7 @@ from tests.servers.scrape import Scrape
 from tests.servers.simulator import Simulator
 
 modes = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
-HONEST = "slow-first-byte:0.3"  # long enough for a surplus to come before the answer does
+HONEST = "slow-first-byte:0.3"  # long enough for a surplus to arrive before the answer
 UNASKED = "provider sim sent bytes without a request"
 BROKEN = "provider sim broke off an answer"
 METRIC, BROKEN_ENDS = "gateway_upstream_unexpected_bytes_total", "gateway_upstream_broken_ends_total"
@@ -28,8 +28,10 @@ METRIC, BROKEN_ENDS = "gateway_upstream_unexpected_bytes_total", "gateway_upstre
 
 @pytest.fixture(scope="module")
 def server(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
-    """One worker, so that all requests of an account find the same kept connections, which it goes on to keep after
-    bytes that nobody had asked for: each test has its own."""
+    """Starts one worker for each test, so that all requests of an account find the same kept connections.
+
+    A worker goes on keeping connections after unexpected bytes.
+    """
     odd = [model("surplus", upstream_model="surplus"), model("honest", upstream_model=HONEST)]
     return start_shared_gateway(
         catalogue=catalogue_for(simulator.url, *odd),
@@ -40,7 +42,7 @@ def server(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayS
 
 
 def said(customer: Customer, slug: str, marker: str, *, streams: bool) -> str:
-    """What the upstream echoes of a marker."""
+    """Returns the upstream's echo of a marker."""
     reply = ask(customer, slug, stream=streams, messages=[{"role": "user", "content": marker}], max_tokens=16)
     if streams:
         return Stream.of(reply).text
@@ -50,13 +52,13 @@ def said(customer: Customer, slug: str, marker: str, *, streams: bool) -> str:
 
 
 def send_surplus(simulator: Simulator) -> None:
-    """One answer comes once more, and has been sent when this returns."""
+    """Makes the upstream repeat one answer, and returns when it has been sent."""
     assert requests.post(f"{simulator.origin}/surplus", timeout=30).json() == {"sent": 1}
 
 
 @contextlib.contextmanager
 def surplus_meanwhile(simulator: Simulator) -> Iterator[None]:
-    """The surplus comes as soon as the upstream has the request of the honest model that is made meanwhile."""
+    """Makes the surplus arrive as soon as the upstream has the honest model's request that is sent in the block."""
 
     def send() -> None:
         assert eventually(lambda: simulator.stats(HONEST)["calls"] > before)
@@ -87,7 +89,7 @@ def test_a_late_surplus_answer_reaches_no_other_account(
 def test_an_answer_that_does_not_fit_its_request_ends_its_connection(
     server: GatewayServer, open_account: OpenAccount, simulator: Simulator, streams: bool
 ) -> None:
-    """Within one account the surplus may come as an answer: the first that shows it is the last."""
+    """Within one account the surplus may be taken for an answer, but only once."""
     customer = open_account(server)
     assert said(customer, "surplus", "first", streams=streams) == "first"
     with surplus_meanwhile(simulator):
@@ -102,7 +104,7 @@ def test_a_surplus_answer_on_an_idle_connection_is_logged_and_counted(
     customer = open_account(server)
     before = server.log.count(UNASKED)
     assert said(customer, "surplus", "a-secret", streams=streams) == "a-secret"
-    # The next request of this connection is read when the last has given its upstream's connection back.
+    # This connection's next request is read after the last one has given its upstream connection back.
     assert customer.http.get("/v1/generations").status_code == 200
     send_surplus(simulator)
     assert said(customer, "echo", "b-secret", streams=streams) == "b-secret"
@@ -121,7 +123,7 @@ def test_an_answer_that_its_upstream_breaks_off_is_logged_and_counted_and_ends_t
     broken, unasked, logged = server.log.count(BROKEN), server.log.count(UNASKED), len(server.log)
     left = simulator.stats("stall:2")["cut"]
     asked = question("stall", stream=True)
-    with others[0].http.post(PATH, json=asked, stream=True) as reply:  # its client leaves: an end of ours
+    with others[0].http.post(PATH, json=asked, stream=True) as reply:  # its client leaves, so the gateway ends the call
         assert next(reply.iter_lines()).startswith(b"data: ")
     assert eventually(lambda: simulator.stats("stall:2")["cut"] > left)
     assert ask(others[0], "drop", stream=streams).status_code == (200 if streams else 503)

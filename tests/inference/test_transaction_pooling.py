@@ -1,4 +1,4 @@
-"""Behind PgBouncer, which gives each transaction to any of two connections: nothing may depend on which."""
+"""PgBouncer gives each transaction one of two connections: nothing may depend on which."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a request says in one API and its upstream is told in another: nothing is lost without the client being told."""
+"""A request in one API is translated to its upstream's API; nothing is lost without the client being told."""
 
 import json
 from base64 import b64encode
@@ -30,12 +30,14 @@ PATHS = {"chat/completions": "messages", "responses": "input", "messages": "mess
 
 
 def _require_schema(messages: list[Json], schema: TypeAdapter[Any]) -> None:
-    """Holds messages to the types of the API's official client; the parts of a content are validated when read."""
+    """Validates messages with the types of the API's official client; the parts of a content are validated when
+    read.
+    """
     json.dumps(schema.validate_python(messages), default=list)
 
 
 class Received:
-    """What an upstream got of a request, and what the client was told of it: `describe` answers with what it got."""
+    """Holds the request that reached an upstream, and what the client was told: `describe` answers with the request."""
 
     def __init__(self, customer: Customer, path: str, model: str, **fields: Any) -> None:
         cap = {} if path == "responses" else {"max_tokens": 64}
@@ -256,7 +258,7 @@ def test_other_files_are_refused_in_the_words_of_the_client(account: Customer, f
 
 @pytest.mark.parametrize("model", ["sim/test/echo", "simanthropic/claude/echo"])
 def test_ids_of_files_are_refused_everywhere(account: Customer, model: str) -> None:
-    """They would name the operator's files."""
+    """An id would name a file of the operator's."""
     asked: dict[str, tuple[Json, str]] = {
         "chat/completions": ({"type": "file", "file": {"file_id": "file-1"}}, "file.file_id"),
         "responses": ({"type": "input_file", "file_id": "file-1"}, "file_id"),
@@ -414,7 +416,9 @@ def test_a_message_has_the_pages_that_a_chat_cites(account: Customer, cap: int |
 
 
 def test_the_start_of_a_message_and_the_counting_estimate_alike(account: Customer) -> None:
-    """Where the provider has not counted: exactly, and within a tenth where a long prompt is sampled."""
+    """If the provider has not counted, both estimate: exactly alike, or within a tenth for a long prompt, which is
+    sampled.
+    """
     tool: Json = {"name": "look", "description": "Looks at a place.", "input_schema": {"type": "object"}}
     prose = " ".join(f"Line {number} of a file that someone reads, and says so." for number in range(2000))
     for words, slack in (("hello there", 0.0), (prose, 0.1)):

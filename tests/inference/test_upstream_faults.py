@@ -1,6 +1,6 @@
-"""Whatever is wrong with an upstream is a 503 that names the provider and quotes it, with no secret, for nothing.
+"""Any fault of an upstream is a 503 that names and quotes the provider without secrets, and nothing is billed.
 
-What it refuses is the request's fault (`test_refusals`).
+If an upstream refuses a request, that is the request's fault (`test_refusals`).
 """
 
 import json
@@ -43,7 +43,7 @@ def error(words: str) -> bytes:
     return json.dumps({"error": {"message": words}}).encode()
 
 
-# The name of a model: what its upstream sends.
+# Maps a model's name to what its upstream sends.
 SCRIPTS: dict[str, Script] = {
     "no-http": b"HELLO\r\n\r\n",
     "nothing": b"",
@@ -75,7 +75,7 @@ SCRIPTS: dict[str, Script] = {
     "see-other-host": http("302 Elsewhere", b"", "Location: http://169.254.169.254/latest/meta-data"),
 }
 BROKEN = [name for name in SCRIPTS if not name.startswith("leaky")]
-# One byte at a time: each comes in time, the whole never does.
+# The pieces arrive one byte at a time: each in time, but never all of them.
 DRIPS: dict[str, Script] = {
     "dripped-head": (b"HTTP/1.1 200 OK\r\n", *[b"X: x\r\n"] * 60),
     "dripped-line": (b"HTTP/1.1 200 OK\r\n", *[b"x"] * 60),
@@ -94,7 +94,7 @@ def odd() -> Iterator[OddUpstream]:
 
 @pytest.fixture(scope="module")
 def untrusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OddUpstream]:
-    """It would answer, if anybody believed its certificate."""
+    """Starts an upstream whose certificate cannot be verified."""
     with listening({"echo": http("200 OK", b"{}")}, self_signed(tmp_path_factory.mktemp("tls"))) as upstream:
         yield upstream
 
@@ -106,7 +106,7 @@ def closed_port() -> int:
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[OddUpstream]:
-    """It speaks HTTP to whoever wants TLS."""
+    """Starts an upstream that speaks plain HTTP to clients that want TLS."""
     with listening({}, greeting=b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n") as upstream:
         yield upstream
 
@@ -115,7 +115,7 @@ def plain() -> Iterator[OddUpstream]:
 def catalogue(
     simulator: Simulator, odd: OddUpstream, untrusted: OddUpstream, plain: OddUpstream, closed_port: int
 ) -> Json:
-    """The usual one, and providers that are wrong from the ground up."""
+    """Builds the usual catalogue, with providers that cannot be reached properly."""
     content = shapes.catalogue(simulator.url)
     own = {"credential_env": "SIM_API_KEY"}
     content["providers"] += [
@@ -139,7 +139,7 @@ def catalogue(
 
 @pytest.fixture(scope="module")
 def faulty_gateway(catalogue: Json, start_shared_gateway: StartGateway) -> GatewayServer:
-    """It has short budgets, and a small cap on an upstream's answer."""
+    """Starts a gateway with short budgets and a small cap on an upstream's answer."""
     return start_shared_gateway(
         catalogue=catalogue,
         GATEWAY_MAX_UPSTREAM_BYTES=str(CAP),
@@ -158,7 +158,7 @@ def way(slug: str) -> Way:
 
 
 def keeps_to_itself(reply: Any, odd: OddUpstream, simulator: Simulator) -> bool:
-    """Whether nothing of what is behind the gateway is in the answer."""
+    """Tells whether the answer shows nothing internal to the gateway."""
     shown = reply.text + str(reply.headers)
     ports = [f":{port}" for port in (odd.port, simulator.origin.rpartition(":")[2])]
     addresses = ("127.0.0.1", *ports, "10.20.30.40", "192.168.7.8", "fe80::")
@@ -204,7 +204,7 @@ STATUS_WAYS: dict[str, tuple[str, str, Json]] = {
     "text streamed": (shapes.TEXT, "sim/text", {"stream": True}),
     "embeddings": (EMBEDDINGS, "sim/embed", {}),
 }
-# Each code in one way, and one of each kind in the others.
+# Each code is tested in one way, and one code of each kind in the others.
 STATUS_ROWS = [
     *(
         pytest.param(shapes.CHAT, "simanthropic/claude", {"max_tokens": 16}, code, id=f"claude-{code}")
@@ -346,7 +346,9 @@ def test_a_stream_without_end_is_cut_at_the_cap_and_billed(customer: Customer, s
 def test_an_answer_that_drips_is_held_to_the_budgets(
     customer: Customer, odd: OddUpstream, name: str, streams: bool
 ) -> None:
-    """For six seconds, a piece every tenth of one; the first byte is due within one, all of it within two."""
+    """They last six seconds, a piece every tenth of one; the first byte is due within one second, all of it within
+    two.
+    """
     reply = post(customer, way("odd"), name, stream=streams, max_tokens=16)
     assert refusal(reply) == TIMED_OUT
     assert eventually(lambda: name in odd.cut_off)

@@ -25,9 +25,9 @@ from tests.servers.simulator import Simulator
 WORDS = chunk({"content": "hello there"})  # 11 bytes, 3 tokens by estimate
 FINISH = chunk({}, "stop")
 PROMPT, COMPLETION = 7, 50
-DETAILS = {"completion_tokens_details": {"reasoning_tokens": 40}}  # nobody has seen them
+DETAILS = {"completion_tokens_details": {"reasoning_tokens": 40}}  # reasoning that the client has not seen
 USAGE = usage() | {"usage": {"prompt_tokens": PROMPT, "completion_tokens": COMPLETION, "total_tokens": 57, **DETAILS}}
-THEN = b": then\n\n"  # a comment, at which a script is cut
+THEN = b": then\n\n"  # a comment that marks where a script is cut
 
 
 def in_pieces(script: bytes) -> Script:
@@ -72,7 +72,7 @@ def catalogue(simulator: Simulator, odd: OddUpstream) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def patient(catalogue: dict[str, Any], start_shared_gateway: StartGateway) -> GatewayServer:
-    """It waits so long for a usage that no machine is too slow to send it in time."""
+    """Starts a gateway that waits for usage longer than any machine needs to send it."""
     return start_shared_gateway(catalogue=catalogue, **paused({AFTER_FINISH: 60.0, AFTER_CLIENT: 60.0})).stocked()
 
 
@@ -111,18 +111,18 @@ def read_until(raw: socket.socket, words: bytes) -> None:
 
 
 def leave_after_the_words(customer: Customer, odd: OddUpstream, form: str, name: str) -> None:
-    """Returns once the gateway has noticed it."""
+    """Leaves after the words, and returns once the gateway has noticed it."""
     with connect(customer.gateway) as raw:
         raw.sendall(request(customer, form, name))
         read_until(raw, b"hello there")
         until_clients_are_watched(customer, odd)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    # The only worker has seen the reset before it can answer what is asked after it.
+    # The only worker has seen the reset before it can answer a later request.
     assert customer.http.get("/livez").status_code == 200
 
 
 def until_clients_are_watched(customer: Customer, odd: OddUpstream) -> None:
-    """Waits for the worker's first look at a client that has come after all others, and has closed its sending side."""
+    """Waits for the worker's first check of a client that came last and has closed its sending side."""
     asked = len(odd.paths)
     with connect(customer.gateway) as raw:
         raw.sendall(request(customer, "chat", "never-answers"))
@@ -132,7 +132,7 @@ def until_clients_are_watched(customer: Customer, odd: OddUpstream) -> None:
 
 
 def only_record(customer: Customer) -> bills.Record:
-    assert eventually(lambda: bills.records(customer) != [], within=30)  # half of what `patient` waits
+    assert eventually(lambda: bills.records(customer) != [], within=30)  # half of the time that `patient` waits
     (record,) = bills.records(customer)
     assert bills.debits(customer) == ([] if record.cost is None else [record.cost])
     return record
@@ -172,7 +172,7 @@ def test_a_silent_upstream_is_waited_for_no_longer_than_that(
 
 @every_form
 def test_an_upstream_that_goes_on_with_words_is_cut_at_once(customer: Customer, odd: OddUpstream, form: str) -> None:
-    """Its usage would come with the next piece, and counts words that nobody got."""
+    """The usage would come with the next piece, and count words that were not delivered."""
     leave_after_the_words(customer, odd, form, "goes-on")
     odd.may_go_on.set()
     record = only_record(customer)
@@ -198,6 +198,6 @@ def test_usage_that_contradicts_itself_is_not_billed_though_its_client_has_left(
 
 
 def test_leaving_ends_the_call_within_a_second_even_if_the_upstream_is_silent() -> None:
-    """See docs/api.md#endings: two looks, 0.2 s apart, see that the client has left, and one that no usage came."""
+    """See docs/api.md#endings: two checks 0.2 s apart find that the client has left, and a third that no usage came."""
     noticed = WATCH_AFTER_SECONDS + SWEEP_SECONDS + 0.2
     assert noticed + AFTER_CLIENT_SECONDS + SWEEP_SECONDS <= 1.0

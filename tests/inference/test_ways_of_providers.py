@@ -1,4 +1,4 @@
-"""What providers really send and no specification has: it is answered, and billed by what they counted.
+"""Requests are answered, and billed by the providers' counts, when providers send what no specification has.
 
 Two words in, two out; prices are 1 for a prompt's token, 10 for an answer's and 0.1 for a cached one, per million.
 """
@@ -38,7 +38,7 @@ FIELDS: dict[str, Json] = {
     "streamed": {"stream": True},
 }
 IN_ALL_WAYS = pytest.mark.parametrize("way", WAYS)
-# The name of a model: what its provider does, and which provider that is.
+# Maps a model's name to what its provider does, and to that provider.
 MODELS: dict[str, tuple[str, str]] = {
     "more-cached": ("bad-usage:cached", "sim"),
     "hits-moonshot": ("cached:20+usage-shape:cached_tokens", "sim"),
@@ -106,7 +106,7 @@ def asked(customer: Customer, path: str, name: str, way: str, **fields: Any) -> 
 
 
 def chat(customer: Customer, name: str, way: str, **fields: Any) -> Json:
-    """The one message that a chat says, with its finish and the usage beside it."""
+    """Returns a chat's only message, with its finish and usage."""
     reply = asked(customer, "chat/completions", name, way, **fields)
     assert reply.status_code == 200, reply.text
     if way != "streamed":
@@ -124,7 +124,7 @@ def flags(customer: Customer) -> str | None:
 
 
 def counted(customer: Customer) -> tuple[int, int, bool]:
-    """Prompt and completion tokens of the only record, and whether they are estimated."""
+    """Returns the prompt and completion tokens of the only record, and whether they are estimated."""
     (record,) = records(customer)
     assert record.ending == "finished"
     return record.prompt_tokens, record.completion_tokens, record.usage_estimated
@@ -297,7 +297,7 @@ def test_tools_without_a_type_are_functions(customer: Customer, choice: Any, sen
 
 
 def test_an_embedding_in_bytes_reaches_a_client_that_names_no_encoding(customer: Customer) -> None:
-    for dimensions in (9, 64):  # one length is no multiple of a float's, the other is
+    for dimensions in (9, 64):  # one length is a multiple of a float's, the other is not
         body = {"model": "sim/test/int8", "input": "hello there", "dimensions": dimensions}
         reply = customer.http.post("/v1/embeddings", json=body)
         assert reply.status_code == 200, reply.text
@@ -326,7 +326,7 @@ def test_base64_is_of_the_type_that_the_client_asked_for(customer: Customer) -> 
 
 
 def int8(text: str, size: int) -> bytes:
-    """The simulator's vector of a text in 8-bit numbers."""
+    """Returns the simulator's vector of a text in 8-bit numbers."""
     return bytes(round(127 * number) & 255 for number in struct.unpack(f"<{size}f", vector(text, size)))
 
 

@@ -1,4 +1,4 @@
-"""What upstreams were seen to send reaches clients whole, in each of six ways, and is billed as it was counted."""
+"""Everything that upstreams were seen to send reaches clients whole, in each of six ways, and is billed as counted."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -33,7 +33,7 @@ def said(content: str, finish: str | None = None, **choice: Any) -> Json:
 
 
 def raw(content: str, finish: str = "null", name: str = "content") -> bytes:
-    """A chunk whose text has escapes of its own."""
+    """Returns a chunk whose text is already escaped."""
     return f'data: {{"choices":[{{"index":0,"delta":{{"{name}":"{content}"}},"finish_reason":{finish}}}]}}\n\n'.encode()
 
 
@@ -47,7 +47,7 @@ def fragment(id: str | None, name: str | None, arguments: Any, **fields: Any) ->
 
 
 def piece_of_call(arguments: str) -> bytes:
-    """A fragment of arguments whose text has escapes of its own."""
+    """Returns a fragment of arguments whose text is already escaped."""
     called = f'{{"index":0,"function":{{"arguments":"{arguments}"}}}}'
     return f'data: {{"choices":[{{"index":0,"delta":{{"tool_calls":[{called}]}}}}]}}\n\n'.encode()
 
@@ -79,9 +79,9 @@ FINISHES = {
 }
 FAILED = ("error", "network_error", "insufficient_system_resource", "abort", "cancelled")
 
-# What an upstream streams, and what every client makes of it.
+# Maps a name to the upstream's stream and to what every client gets from it.
 STREAMS: dict[str, tuple[list[Json | bytes], Answer]] = {
-    # A finish in every chunk, as relays of Gemini send it.
+    # Relays of Gemini send a finish in every chunk.
     "finish-in-every-chunk": (
         [said("a", "stop"), said("b", "stop"), said("c", "stop"), COUNTED],
         Answer("abc", finish="stop"),
@@ -116,7 +116,7 @@ STREAMS: dict[str, tuple[list[Json | bytes], Answer]] = {
         [said("a"), chunk({}, "stop"), chunk({"annotations": [], "content": ""}), chunk({}, "stop"), COUNTED],
         Answer("a", finish="stop"),
     ),
-    # Several calls under one number, as Ollama sends them.
+    # Ollama sends several calls under one number.
     "calls-of-one-number": (
         [call("a", "f", '{"p":1}'), call("b", "g", '{"p":2}'), *CALLED],
         Answer(calls=(F, G), call_ids=("a", "b"), finish="tool_calls"),
@@ -177,7 +177,7 @@ STREAMS: dict[str, tuple[list[Json | bytes], Answer]] = {
         [call("a", "f", '{"p":1}', index=None), call("b", "g", '{"p":2}', index=None), *CALLED],
         Answer(calls=(F, G), call_ids=("a", "b"), finish="tool_calls"),
     ),
-    # Events without data, by which a connection is kept alive.
+    # Events without data keep a connection alive.
     "blank-events": ([said("a"), BLANK, BLANK, SPACE, NAMED, NAMED, said("b"), *END], Answer("ab", finish="stop")),
     "blank-events-before-the-usage": (
         [said("a"), chunk({}, "stop"), BLANK, BLANK, COUNTED],
@@ -188,7 +188,7 @@ STREAMS: dict[str, tuple[list[Json | bytes], Answer]] = {
         [said("a"), *END, b"data:  [DONE] \n\n", b"data: [DONE]\t\n\n"],
         Answer("a", finish="stop"),
     ),
-    # Halves of characters, as servers in JavaScript and Python cut them.
+    # Servers in JavaScript and Python cut characters in halves.
     "character-in-halves": ([raw("a" + FIRST), raw(SECOND + "b"), *END], Answer("a\U0001f600b", finish="stop")),
     "character-in-halves-alone": ([raw(FIRST), raw(SECOND), *END], Answer("\U0001f600", finish="stop")),
     "half-a-character": ([raw("x" + FIRST), *END], Answer("x\ufffd", finish="stop")),
@@ -210,13 +210,13 @@ STREAMS: dict[str, tuple[list[Json | bytes], Answer]] = {
         [call("a", "f", ""), piece_of_call(r"{\"p\":\"x" + FIRST), piece_of_call(SECOND + r"\"}"), *CALLED],
         Answer(calls=(("f", {"p": "x\U0001f600"}),), call_ids=("a",), finish="tool_calls"),
     ),
-    # Texts that are numbers, as Cloudflare sends digits.
+    # Cloudflare sends texts of digits as numbers.
     "digits-as-numbers": (
         [said("["), chunk({"content": 0}), chunk({"content": 1.5}), {"choices": [{"delta": {"content": 6}}]}, *END],
         Answer("[01.56", finish="stop"),
     ),
     "reasoning-as-a-number": ([chunk({"reasoning": 7}), said("a"), *END], Answer("a", "7", finish="stop")),
-    # JSON that breaks its rules, or has numbers that nobody else can hold.
+    # This JSON breaks the rules, or has numbers that only some parsers can hold.
     "control-characters-as-they-are": ([raw("a\tb\x01"), *END], Answer("a\tb\x01", finish="stop")),
     **{
         f"numbers-too-{name}": (
@@ -225,12 +225,12 @@ STREAMS: dict[str, tuple[list[Json | bytes], Answer]] = {
         )
         for name, number in (("great", b"[1e400,-1e400]"), ("long", b"[NaN,%b]" % (b"9" * 40)))
     },
-    # The only choice, under another number than 0.
+    # The only choice has another number than 0.
     "one-choice-numbered-one": (
         [*(chunk({"content": text}, index=1) for text in "ab"), chunk({}, "stop", index=1), COUNTED],
         Answer("ab", finish="stop"),
     ),
-    # A last chunk that says the whole message once more.
+    # The last chunk repeats the whole message.
     "message-behind-its-deltas": (
         [
             *(chunk({"reasoning": "hm"}), said("a"), said("b"), COUNTED),
@@ -254,12 +254,12 @@ STREAMS: dict[str, tuple[list[Json | bytes], Answer]] = {
         [whole_as_chunk({"content": "a"}), whole_as_chunk({"content": "b"}), *END],
         Answer("ab", finish="stop"),
     ),
-    # Words for a finish that is none.
+    # These words stand for no finish.
     "no-finish-in-words": (
         [said("a", "null"), said("b", "None"), chunk({}, "length"), COUNTED],
         Answer("ab", finish="length"),
     ),
-    # Lists of a delta are increments.
+    # Lists in a delta are increments.
     "citations-one-by-one": (
         [cited("ab", "https://a.example"), cited("cd", "https://b.example"), *END],
         Answer("abcd", cited=("https://a.example", "https://b.example"), finish="stop"),
@@ -273,7 +273,7 @@ NOTHING: Json = {}
 def messages(
     *blocks: list[bytes | Json], stop: str = "end_turn", started: Json = NOTHING, ended: Json = NOTHING
 ) -> list[Json | bytes]:
-    """A stream of Anthropic's dialect with these blocks, and counts of usage at its start and its end."""
+    """Returns a stream of Anthropic's dialect with these blocks, and with usage at its start and its end."""
     usage = {"input_tokens": 10, "output_tokens": 1, **started}
     message = {
         **{"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []},
@@ -299,12 +299,12 @@ def block(begun: Json, *pieces: bytes | Json, index: int = 0) -> list[bytes | Js
 
 
 def raw_text(text: str) -> bytes:
-    """A piece of text that has escapes of its own."""
+    """Returns a piece of text that is already escaped."""
     return _raw_delta(f'{{"type":"text_delta","text":"{text}"}}')
 
 
 def raw_input(piece: str) -> bytes:
-    """A piece of a tool's input that has escapes of its own."""
+    """Returns a piece of a tool's input that is already escaped."""
     return _raw_delta(f'{{"type":"input_json_delta","partial_json":"{piece}"}}')
 
 
@@ -315,7 +315,7 @@ def _raw_delta(delta: str) -> bytes:
 THINKING: Json = {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "hm"}}
 TEXT_BLOCK: Json = {"type": "text", "text": ""}
 TOOL_BLOCK: Json = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
-# The same of upstreams that speak the Messages API.
+# These are streams of upstreams that speak the Messages API.
 MESSAGES: dict[str, tuple[list[Json | bytes], Answer]] = {
     "messages-blank-events": (
         [
@@ -374,7 +374,7 @@ BLOCKS_OF_TWO_CALLS = messages(
     stop="tool_use",
 )
 MESSAGES |= {
-    # Blocks under one number, or under none.
+    # Blocks have the same number, or none.
     "messages-blocks-of-one-number": (
         BLOCKS_OF_TWO_CALLS,
         Answer("a", "hm", calls=(F, G), call_ids=("a", "b"), finish="tool_calls"),
@@ -404,8 +404,8 @@ def counting(prompt: int, completion: int, **fields: Any) -> Json:
 
 
 HI = said("hi")
-# What an upstream counts, and what is billed of it: prompt (0 is any estimate), completion, read from the cache,
-# estimated, flags.
+# Maps a name to what an upstream counts, and to what is billed: prompt (0 is any estimate), completion, read from the
+# cache, estimated, flags.
 COUNTS: dict[str, tuple[list[Json | bytes], tuple[int, int, int | None, bool, str | None]]] = {
     "details-said-once": (
         [
@@ -478,12 +478,12 @@ FAILED_WHOLE = (
     b'{"choices":[{"index":0,"message":{"role":"assistant","content":null},"finish_reason":"error","error":%b}],'
     b'"usage":{"prompt_tokens":10,"completion_tokens":0,"total_tokens":10}}'
 )
-# Errors that stand where an answer belongs, as vLLM, SGLang and Google write them.
+# vLLM, SGLang and Google send such errors in an answer's place.
 ERRORS = {
     "by-its-object": b'data: {"object":"error","message":"No tea.","type":"BadRequestError","code":400}\n\n',
     "in-a-list": b'data: [{"error":{"code":400,"message":"No tea.","status":"INVALID_ARGUMENT"}}]\n\n',
 }
-# The numbers of the choices of a whole answer, and those that clients get.
+# Maps a name to the numbers of a whole answer's choices, and to those that clients get.
 NUMBERED: dict[str, tuple[tuple[Any, ...], list[int]]] = {
     "from-one": ((1,), [0]),
     "below-zero": ((-1,), [0]),
@@ -499,7 +499,7 @@ def odd_whole(*numbers: Any) -> bytes:
     return http("200 OK", orjson.dumps({"choices": choices, "usage": COUNTED["usage"]}), JSON)
 
 
-# The name of a tool that comes in pieces, or late.
+# A tool's name comes in pieces, or late.
 NAMES: dict[str, tuple[list[Json], Answer]] = {
     "in-pieces": (
         [call("a", "get_wea", '{"p"'), call(None, "ther", ":1}"), *CALLED],
@@ -723,7 +723,7 @@ def test_a_whole_answer_with_half_a_character_is_read(customer: Customer, name: 
 
 
 def test_a_tools_input_with_half_a_character_is_read(customer: Customer) -> None:
-    """Arguments are the text of a model; in Messages they are an object, which has to be written."""
+    """Arguments are text that a model wrote; in Messages they are an object, which has to be written as JSON."""
     got = ask(customer, "odd-sends/test/half-a-character-escaped-in-arguments", "messages whole")
     assert got.calls == (("f", {"p": "x\ufffd"}),)
 

@@ -1,4 +1,4 @@
-"""`manage.py doctor`: what the gateway needs, what is wrong with it, and what to do."""
+"""`manage.py doctor` reports what the gateway needs, what is wrong with it, and what to do."""
 
 import contextlib
 import re
@@ -30,7 +30,7 @@ from tests.servers.redis import PrivateRedis
 
 @pytest.fixture(scope="module")
 def operator(seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayServer]:
-    """A gateway's database, whose providers all answer; the server itself is not started."""
+    """Prepares a gateway's database, whose providers all answer, but does not start the server."""
     with contextlib.closing(
         GatewayServer(seeded_databases, tmp_path_factory.mktemp("doctor"), env=PROVIDER_KEYS)
     ) as it:
@@ -49,7 +49,7 @@ PRODUCTION = {"PUBLIC_URL": "https://gateway.example", "EMAIL_URL": "consolemail
 
 
 def found(operator: GatewayServer, **env: str) -> tuple[int, dict[str, str]]:
-    """The exit and the lines, by what they are about; each begins with its verdict."""
+    """Returns the exit status, and each line by its subject; a line begins with its verdict."""
     ran = operator.manage_subprocess("doctor", **env)
     lines = (line.partition(": ") for line in ran.stdout.splitlines())
     return ran.code, {name[6:]: f"{name[:6].strip()} {words}" for name, _, words in lines}
@@ -125,7 +125,7 @@ def test_a_redis_that_is_frozen_or_takes_no_writes_is_wrong(
             with pytest.raises(CheckFailed, match=r"Redis takes no writes \(.*\): see its log\."):
                 doctor._cache()
         finally:
-            client.config_set("maxmemory", "0")  # other tests share it
+            client.config_set("maxmemory", "0")  # other tests share this Redis
 
 
 def test_what_is_wrong_is_said_with_what_to_do(operator: GatewayServer) -> None:
@@ -252,7 +252,7 @@ def test_a_date_that_tells_no_time_accuses_no_clock(headers: dict[str, str]) -> 
 
 
 def test_a_provider_is_asked_at_each_address_that_its_routes_have() -> None:
-    """The base_url of some is a template that each region fills."""
+    """Some providers' base_url is a template that each region fills."""
     filled = {"FRPAR": "https://fr.sim.example/v1", "DEFRA": "https://de.sim.example/v1"}
     sim, absent = upstream(base_url="https://{upstream_region}.sim.example/v1"), upstream("absent", configured=False)
     routes = [route(sim, locode=locode, base_url=base_url) for locode, base_url in filled.items()]

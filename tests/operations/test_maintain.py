@@ -1,4 +1,4 @@
-"""`maintain` (docs/operations.md#maintain): the periodic work, once or again and again, and what it says."""
+"""`maintain` (docs/operations.md#maintain) does the periodic work once or repeatedly, and reports it."""
 
 import contextlib
 import signal
@@ -25,7 +25,7 @@ NOTHING = (
 
 @pytest.fixture(scope="module")
 def server(migrated_databases: MigratedDatabases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayServer]:
-    """A gateway's database; the server itself is not started: nobody else does the work."""
+    """Prepares a gateway's database. The server is not started, so that only `maintain` does the work."""
     stopped = GatewayServer(
         migrated_databases, tmp_path_factory.mktemp("maintained"), catalogue=catalogue_for("http://127.0.0.1:9/v1")
     )
@@ -133,7 +133,7 @@ def test_a_database_that_is_away_is_one_line(server: GatewayServer) -> None:
 
 @contextlib.contextmanager
 def every(server: GatewayServer, seconds: str, log: Path, **env: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """`maintain --every` as it runs beside a gateway."""
+    """Runs `maintain --every` as it runs next to a gateway."""
     command = [sys.executable, "manage.py", "maintain", "--every", seconds]
     with log.open("wb") as output:
         started = subprocess.Popen(command, cwd=ROOT, env={**server.env, **env}, stdout=output, stderr=output)

@@ -1,4 +1,4 @@
-"""`verify_ledger` finds every way in which the books can be cooked; each is done here behind the product's back."""
+"""`verify_ledger` finds every way to falsify the books; each is done here by writing to the tables directly."""
 
 import io
 import os
@@ -35,7 +35,7 @@ TRIGGERS = tuple(f"{table}_no_{verb}" for table in (ENTRY, TERMS) for verb in ("
 
 @dataclass(frozen=True)
 class Result:
-    """What the command printed and how it exited."""
+    """Holds what the command printed and its exit status."""
 
     stdout: str
     stderr: list[str]
@@ -53,7 +53,7 @@ def verify_ledger(*arguments: str) -> Result:
 
 @contextmanager
 def triggers_lifted() -> Iterator[None]:
-    """The append-only triggers stand aside until the test's transaction is rolled back."""
+    """Drops the append-only triggers until the test's transaction is rolled back."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute("SET LOCAL session_replication_role = replica")
@@ -73,7 +73,7 @@ def tamper(*statements: str) -> None:
 
 @pytest.fixture
 def acme() -> Account:
-    """Three entries: the opening grant, and two requests."""
+    """Opens an account with three entries: the opening grant and two requests."""
     account = new_account("Acme", credit="100")
     for _ in range(2):
         ledger.book(served(account, Usage(uncached_prompt=900, cache_read=100, completion=200)), using="default")
@@ -120,7 +120,7 @@ def test_nothing_at_all_is_in_order() -> None:
 @pytest.mark.parametrize(
     ("account_rate", "former_eur", "found"),
     [
-        # of an account in another currency, its sum in EUR was once rounded, not its parts
+        # for an account in another currency, the sum in EUR was once rounded instead of its parts
         ("1.3", "0.0000032690", None),
         ("1.3", "0.0000032692", "cost in EUR 0.0000032692, its tokens and frozen prices give 0.0000032691"),
         ("0.921658986175", "0.0000032690", "cost in EUR 0.000003269, its tokens and frozen prices give 0.0000032691"),
@@ -240,7 +240,7 @@ BY_KIND: dict[str, Any] = {
     "energy_per_prompt_token_wh": Decimal("0.00003"),
     "energy_figures": FIGURES.stored(),
     "grid_intensity": 44,
-    # 900 processed, 100 cached and 200 produced tokens.
+    # The tokens are 900 processed, 100 cached and 200 produced.
     "energy_wh": Decimal("0.0873"),
     "carbon_gco2e": Decimal("0.0038412"),
     "energy_wh_low": Decimal("0.0291"),
@@ -462,7 +462,7 @@ def test_an_unknown_account_is_an_error(acme: Account, unknown: str) -> None:
 
 
 def test_the_next_entry_may_arrive_while_the_books_are_read(acme: Account) -> None:
-    """What is settled after the wallets were read is left to the next run, not reported."""
+    """Entries settled after the wallets were read are left to the next run and not reported."""
     zenith = new_account("Zenith", credit="1")
     tamper(f"UPDATE {WALLET} SET balance = 0 WHERE seq = 3")
     lines = verify.verify(None, read_usage)
@@ -476,8 +476,8 @@ def test_reading_costs_a_fixed_number_of_queries_however_long_the_book(
 ) -> None:
     for number in range(20):
         entries.grant(acme.pk, Decimal(1), f"invoice {number}")
-    # the wallets, their entries, their last numbers, records without an entry, accounts without a wallet; and in a
-    # transaction (two more) the lock of the watermarks, their times, the sums of records and the rows by day
+    # Queries: the wallets, their entries, their last numbers, records without an entry, accounts without a wallet; and
+    # in a transaction (two more) the lock of the watermarks, their times, the sums of records and the rows by day.
     with django_assert_max_num_queries(11):
         assert mismatches() == []
 
@@ -497,7 +497,7 @@ def test_what_is_longer_than_a_page_is_read_whole(acme: Account, monkeypatch: py
 
 
 def in_order_of_ids(number: int) -> list[Account]:
-    """Opens accounts of three entries each, and returns them as they are verified."""
+    """Opens accounts of three entries each, and returns them in the order in which they are verified."""
     accounts = sorted((new_account(f"Acme {n}", credit="100") for n in range(number)), key=lambda account: account.pk)
     for account in accounts:
         for _ in range(2):
@@ -588,7 +588,7 @@ def test_usage_by_day_of_one_account_is_not_added_to_others_without() -> None:
 def test_entries_that_come_while_a_batch_is_read_are_left_to_the_next_run(
     monkeypatch: pytest.MonkeyPatch, page: int
 ) -> None:
-    """They are booked once the wallets were read and before the first entry is; with them a batch may exceed a page."""
+    """They are booked after the wallets and before the first entry are read; with them a batch may exceed a page."""
     monkeypatch.setattr(verify, "PAGE", page)
     accounts = in_order_of_ids(3)
     for account, credits_ in zip(accounts, (0, 4, 9), strict=True):
@@ -618,7 +618,7 @@ def test_entries_that_come_while_a_batch_is_read_are_left_to_the_next_run(
 def test_usage_by_day_in_order_is_said_to_be_so(acme: Account) -> None:
     rollups.advance(100, trail=timedelta(0))
     assert DailyUsage.objects.count() == 1
-    ledger.book(served(acme), using="default")  # behind the watermark
+    ledger.book(served(acme), using="default")  # older than the watermark
     assert mismatches() == []
 
 
@@ -657,7 +657,7 @@ def test_a_watermark_in_the_future_is_found(acme: Account) -> None:
 
 
 class Terminal(io.StringIO):
-    """A terminal, as far as programs can tell."""
+    """Pretends to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -697,7 +697,7 @@ def test_a_number_of_processes_that_makes_no_sense_is_refused(jobs: str) -> None
 
 @pytest.mark.django_db(transaction=True)
 def test_several_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are forked, so that they share what is patched here: a part is one account."""
+    """They are forked and so share what is patched here: a part is a single account."""
     monkeypatch.setattr(verify, "PART", 1)
     accounts = sorted((new_account(f"Acme {n}", credit="5") for n in range(5)), key=lambda account: account.pk)
     Account.objects.bulk_create([Account(name="No wallet")])

@@ -1,1 +1,1 @@
-"""Real servers for tests: each class starts one program of its own and stops it again."""
+"""Starts real servers for tests: each class starts one program of its own and stops it again."""

@@ -1,4 +1,4 @@
-"""The cluster of deploy/cluster, as tests know a gateway: its address is nginx's, its database the primary's."""
+"""Runs the cluster of deploy/cluster behind the interface of a gateway: nginx's address and the primary's database."""
 
 import json
 import os
@@ -19,7 +19,7 @@ FOLDER = ROOT / "var" / "cluster"
 
 
 class Cluster(GatewayServer):
-    """What `deploy/cluster/cluster.py up` has started; `close` takes it down."""
+    """Runs the cluster that `deploy/cluster/cluster.py up` has started; `close` takes it down."""
 
     def __init__(self) -> None:
         self.run("up")
@@ -32,24 +32,24 @@ class Cluster(GatewayServer):
         self._helper = ManageHelper(self.env, FOLDER / "manage.log")
 
     def run(self, *arguments: str) -> str:
-        """A command of the script, and what it printed."""
+        """Runs a command of the script and returns what it printed."""
         done = subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, check=False)
         if done.returncode:
             raise ServerError(f"cluster.py {' '.join(arguments)}: {done.stdout}{done.stderr}")
         return done.stdout.strip()
 
     def status(self) -> dict[str, Any]:
-        """Which parts live, and who is primary."""
+        """Returns which parts live, and which database is the primary."""
         return json.loads(self.run("status"))
 
     def settings_of(self, gateway: str) -> dict[str, str]:
-        """The environment of one of the two."""
+        """Returns the environment of one of the two gateways."""
         lines = (FOLDER / gateway / "gateway.env").read_text().splitlines()
         own = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
         return {**os.environ, **own, "PYTHONUNBUFFERED": "1"}
 
     def spools(self) -> list[Path]:
-        """What waits in either gateway's spool."""
+        """Returns the files that wait in either gateway's spool."""
         return [path for gateway in ("gateway1", "gateway2") for path in (FOLDER / gateway / "spool").glob("*.*")]
 
     def close(self) -> None:

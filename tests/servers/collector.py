@@ -1,4 +1,4 @@
-"""An OTLP collector over HTTP: it decodes what is sent to `/v1/traces` by the official protobuf, and keeps it."""
+"""Runs an OTLP collector over HTTP, which decodes what is sent to `/v1/traces` by the official protobuf."""
 
 import threading
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from tests.patience import eventually
 
 @dataclass(frozen=True, slots=True)
 class CollectedSpan:
-    """A span as it came, ids in hex. `raw` is all of it in protobuf's bytes."""
+    """Holds a span as it was received, with ids in hex. `raw` is the whole span in protobuf's bytes."""
 
     name: str
     kind: str
@@ -31,14 +31,14 @@ class CollectedSpan:
 
 
 class Collector:
-    """One, on a port of its own."""
+    """Runs a collector on a port of its own."""
 
     def __init__(self) -> None:
         self.spans: list[CollectedSpan] = []
         collector = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:  # http.server finds it by this name
+            def do_POST(self) -> None:  # http.server calls it by this name
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 accepted = self.path == "/v1/traces" and self.headers["Content-Type"] == "application/x-protobuf"
                 if accepted:
@@ -48,25 +48,25 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Says nothing."""
+                """Turns off http.server's log."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def start(self) -> Self:
-        """Serves from now on."""
+        """Serves from now on, in a thread."""
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 
     def close(self) -> None:
-        """Ends it."""
         self._server.shutdown()
         self._server.server_close()
 
     def of_request(self, request_id: str) -> tuple[CollectedSpan, list[CollectedSpan]]:
-        """The server span of a request, once it is there, and the client spans below it in the order of their starts.
+        """Waits for a request's server span and returns it with the client spans below it, in the order of their
+        starts.
 
-        A request's spans come together, the server span last.
+        A request's spans arrive together, the server span last.
         """
         found: list[CollectedSpan] = []
 

@@ -1,4 +1,4 @@
-"""A customer of a gateway: an account with credit, a key, and clients that use it."""
+"""Provides a customer of a gateway: an account with credit, a key, and clients that use it."""
 
 import itertools
 import json
@@ -17,14 +17,14 @@ if TYPE_CHECKING:  # importing both takes two seconds, and most tests use neithe
     import openai
 
 _numbers = itertools.count(1)
-STOCK = 40  # accounts that are opened at a time
-judges: list[Callable[[requests.Response], None]] = []  # the test run's (tests/conftest.py)
+STOCK = 40  # number of accounts that are opened at a time
+judges: list[Callable[[requests.Response], None]] = []  # checks on each response, set by tests/conftest.py
 
 
 class GatewaySession(requests.Session):
-    """A `requests.Session` that takes paths (`/v1/models`) and sends them to one gateway.
+    """Sends requests for paths (`/v1/models`) to one gateway.
 
-    Each whole response goes by the `judges`.
+    Each whole response is checked by the `judges`.
     """
 
     def __init__(self, origin: str, key: str | None = None) -> None:
@@ -45,7 +45,7 @@ class GatewaySession(requests.Session):
 
 @dataclass
 class Customer:
-    """One account and its first key."""
+    """Holds one account and its first key."""
 
     gateway: GatewayServer
     name: str
@@ -56,7 +56,7 @@ class Customer:
 
     @classmethod
     def open(cls, gateway: GatewayServer, *, credit: str | None = "100", currency: str = "EUR") -> Self:
-        """A fresh account on the gateway, with its opening credit and one key named `test`."""
+        """Opens a fresh account on the gateway, with its opening credit and one key named `test`."""
         if gateway.stock is not None and (credit, currency) == ("100", "EUR"):
             return cls.from_stock(gateway, gateway.stock)
         name = f"customer-{os.getpid()}-{next(_numbers)}"
@@ -67,7 +67,7 @@ class Customer:
 
     @classmethod
     def from_stock(cls, gateway: GatewayServer, stock: list[tuple[str, str, str]]) -> Self:
-        """The same, of the accounts that the gateway has in stock, which is filled up where it is empty."""
+        """Takes an account from the gateway's stock, which is refilled when it is empty."""
         if not stock:
             names = [f"customer-{os.getpid()}-{next(_numbers)}" for _ in range(STOCK)]
             opened = json.loads(gateway.manage("open_accounts", *names).ok())
@@ -80,7 +80,7 @@ class Customer:
         return cls(gateway, name, account_id, key, GatewaySession(gateway.origin, key))
 
     def openai(self, **options: Any) -> "openai.OpenAI":
-        """An official client that does not retry, so that a test sees each answer."""
+        """Makes an official OpenAI client that does not retry, so that a test sees each answer."""
         import openai  # noqa: PLC0415
 
         options = {"api_key": self.key, "base_url": self.gateway.base_url, "max_retries": 0, **options}
@@ -89,7 +89,7 @@ class Customer:
         return client
 
     def anthropic(self, **options: Any) -> "anthropic.Anthropic":
-        """Anthropic's official client, as `openai`."""
+        """Makes Anthropic's official client, which does not retry either."""
         import anthropic  # noqa: PLC0415
 
         options = {"api_key": self.key, "base_url": self.gateway.origin, "max_retries": 0, **options}
@@ -98,7 +98,7 @@ class Customer:
         return client
 
     def another_key(self, name: str, *options: str) -> str:
-        """One more key of the same account, with the options of `create_key`."""
+        """Creates another key of the same account, with the options of `create_key`, and returns it."""
         return self.gateway.manage("create_key", self.name, "--name", name, *options).ok()
 
     def close(self) -> None:

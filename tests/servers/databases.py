@@ -1,4 +1,4 @@
-"""Fresh databases in milliseconds: copies of one that was migrated once, or seeded with a catalogue once."""
+"""Makes fresh databases in milliseconds, by copying one that was migrated once, or seeded with a catalogue once."""
 
 import fcntl
 import hashlib
@@ -21,26 +21,26 @@ import psycopg
 from tests.servers.manage import CLOSE_CONNECTIONS, ManageHelper
 from tests.servers.process import ROOT, ServerError
 
-NOWHERE = "http://127.0.0.1:9"  # stands in a template for an upstream of this machine
+NOWHERE = "http://127.0.0.1:9"  # replaces an upstream on this machine in a template
 _LOCAL = re.compile(r"http://127\.0\.0\.1:\d+")
 
 
 class Databases(Protocol):
-    """Where databases can be made: a folder of SQLite files, or a PostgreSQL server."""
+    """Makes databases: as files of SQLite, or on a PostgreSQL server."""
 
     @property
     def kind(self) -> str:
-        """`sqlite` or `postgres`."""
+        """Returns `sqlite` or `postgres`."""
 
     def create_database(self, name: str, template: str | None = None) -> str:
-        """Creates the database, as a copy of `template` where one is named, and returns its DATABASE_URL."""
+        """Creates the database, as a copy of `template` if one is named, and returns its DATABASE_URL."""
 
     def drop_database(self, name: str) -> None:
         """Removes the database, if it exists."""
 
 
 class SqliteDatabases:
-    """One file per database."""
+    """Keeps one file per database."""
 
     kind = "sqlite"
 
@@ -61,31 +61,31 @@ class SqliteDatabases:
         return self._folder / f"{name}.sqlite3{suffix}"
 
 
-_numbers = itertools.count(1)  # of this process, however many of these there are: a name is given once
+_numbers = itertools.count(1)  # shared by all instances in the process, so that a name is used once
 
 
 class FreshDatabases(Protocol):
-    """Databases that are ready for a gateway, one for each."""
+    """Makes databases that are ready for a gateway, one for each gateway."""
 
     @property
     def kind(self) -> str:
-        """`sqlite` or `postgres`."""
+        """Returns `sqlite` or `postgres`."""
 
     def create(self) -> tuple[str, str]:
-        """A new database: its name, for `drop`, and its DATABASE_URL."""
+        """Creates a database and returns its name, for `drop`, and its DATABASE_URL."""
 
     def create_seeded(self, catalogue: Mapping[str, Any]) -> tuple[str, str]:
-        """One that has this catalogue."""
+        """Creates a database with this catalogue, and returns its name and DATABASE_URL."""
 
     def drop(self, name: str) -> None:
-        """Removes it, if it exists."""
+        """Removes the database, if it exists."""
 
 
 class MigratedDatabases:
-    """Copies of templates: of one that is migrated, and of one for each catalogue, which is that one, seeded.
+    """Copies templates: a migrated one, and for each catalogue one that was seeded after the migrations.
 
-    Each is made when its first copy is asked for. Processes that name the same folder in `shared` copy the same
-    templates: the first of them makes one, while the others wait.
+    A template is made when its first copy is needed. Processes with the same `shared` folder copy the same templates:
+    the first of them makes one, while the others wait.
     """
 
     def __init__(self, databases: Databases, *, shared: Path | None = None) -> None:
@@ -98,14 +98,14 @@ class MigratedDatabases:
         return self._databases.kind
 
     def create(self) -> tuple[str, str]:
-        """A new migrated database: its name, for `drop`, and its DATABASE_URL."""
+        """Creates a migrated database and returns its name, for `drop`, and its DATABASE_URL."""
         return self._copy(self._template("migrated", self._migrate))
 
     def create_seeded(self, catalogue: Mapping[str, Any]) -> tuple[str, str]:
-        """One that `seed_catalogue` has given this catalogue.
+        """Creates a database in which `seed_catalogue` has written this catalogue.
 
-        Catalogues that differ in the ports of their providers have one template, for each worker has a simulator of its
-        own: the copy is told where its providers are.
+        Catalogues that differ only in their providers' ports share a template, because each worker has a simulator of
+        its own: the providers' addresses are written into the copy.
         """
         addresses, nowhere = _without_addresses(catalogue)
         content = json.dumps(nowhere)
@@ -122,7 +122,7 @@ class MigratedDatabases:
         self._databases.drop_database(name)
 
     def _copy(self, template: str) -> tuple[str, str]:
-        """A copy of a database that nobody is connected to."""
+        """Copies a database to which nothing is connected."""
         name = f"gateway_{os.getpid()}_{next(_numbers)}"
         return name, self._databases.create_database(name, template=template)
 
@@ -155,7 +155,7 @@ class MigratedDatabases:
 
 
 def _made_once(file: Path, make: Callable[[], str]) -> str:
-    """The name in the file; whoever finds none makes what it names."""
+    """Returns the name in the file. The process that finds no file calls `make` and writes the name."""
     file.parent.mkdir(exist_ok=True)
     with file.open("a+") as names:
         fcntl.flock(names, fcntl.LOCK_EX)
@@ -168,7 +168,7 @@ def _made_once(file: Path, make: Callable[[], str]) -> str:
 
 
 def _without_addresses(catalogue: Mapping[str, Any]) -> tuple[list[tuple[str, str]], Mapping[str, Any]]:
-    """The address and the slug of each provider on this machine, and the catalogue with NOWHERE in their place."""
+    """Returns address and slug of each provider on this machine, and the catalogue with NOWHERE for these addresses."""
     addresses, providers = [], []
     for entry in catalogue.get("providers", ()):
         address = entry.get("base_url", "")
@@ -181,7 +181,7 @@ def _without_addresses(catalogue: Mapping[str, Any]) -> tuple[list[tuple[str, st
 
 
 def _move_providers(database_url: str, addresses: Sequence[tuple[str, str]]) -> None:
-    """Writes the addresses as seeding would have written them. The version stays: nobody has read it yet."""
+    """Writes the addresses as seeding would have done. The version stays the same, because nothing has read it yet."""
     if not addresses:
         return
     statement = "UPDATE catalogue_provider SET base_url = %s WHERE slug = %s"
@@ -194,7 +194,7 @@ def _move_providers(database_url: str, addresses: Sequence[tuple[str, str]]) -> 
 
 
 class SeededDatabases:
-    """Migrated ones that have the same catalogue where no other is asked for."""
+    """Makes migrated databases with a default catalogue, which is used unless another is given."""
 
     def __init__(self, migrated: MigratedDatabases, catalogue: Mapping[str, Any]) -> None:
         self.migrated = migrated
@@ -205,7 +205,7 @@ class SeededDatabases:
         return self.migrated.kind
 
     def create(self) -> tuple[str, str]:
-        """A new database with the usual catalogue: its name, for `drop`, and its DATABASE_URL."""
+        """Creates a database with the default catalogue and returns its name, for `drop`, and its DATABASE_URL."""
         return self.migrated.create_seeded(self._catalogue)
 
     def create_seeded(self, catalogue: Mapping[str, Any]) -> tuple[str, str]:
@@ -216,7 +216,7 @@ class SeededDatabases:
 
 
 def manage(database_url: str, *arguments: str) -> None:
-    """A management command in a process of its own: a database that somebody is connected to cannot be copied."""
+    """Runs a command in a process of its own, because a database with open connections cannot be copied."""
     command = [sys.executable, "manage.py", *arguments]
     env = {**os.environ, "DATABASE_URL": database_url}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The gateway as it runs in production: gunicorn, its worker processes, and a database of its own."""
+"""Runs the gateway as in production: gunicorn, its worker processes, and a database of its own."""
 
 import json
 import os
@@ -19,8 +19,8 @@ from tests.servers.databases import FreshDatabases
 from tests.servers.manage import Completed, ManageHelper, run_manage
 from tests.servers.process import ServerError, ServerProcess, free_port
 
-# Where tests differ from the defaults: one address sends every request, a leftover stream must not hold up the end, and
-# providers fail on purpose, which must not take them out of another test's automatic choice.
+# Tests differ from the defaults, because one address sends every request, a leftover stream must not delay the end, and
+# providers that fail on purpose must not be missing from another test's automatic choice.
 TEST_DEFAULTS = {
     "GATEWAY_IP_RATE": "off",
     "GATEWAY_DRAIN_TIMEOUT": "3",
@@ -28,11 +28,11 @@ TEST_DEFAULTS = {
     "WEB_CONCURRENCY": "1",
 }
 
-FOLLOWED_WITHIN = 10.0  # seconds, for a new version of the catalogue; a worker looks every two
+FOLLOWED_WITHIN = 10.0  # seconds for a new version of the catalogue; a worker checks every two
 
 
 class GatewayServer:
-    """One gateway, from its database to its last worker. `start` and `stop` may alternate; `close` ends it all."""
+    """Runs one gateway, from its database to its last worker. `start` and `stop` may alternate; `close` ends it all."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class GatewayServer:
         self.base_url = f"{self.origin}/v1"
         self.spool = folder / "spool"
         self.stock: list[tuple[str, str, str]] | None = (
-            None  # accounts for `Customer`: name, id, key; None: one at a time
+            None  # accounts for `Customer`: name, id, key; None: opened singly
         )
         self.opened_by: dict[str, str] = {}  # tests, by the names of the accounts that they opened
         self.verify_at_end = True  # a test that damages the ledger on purpose sets this to False
@@ -87,24 +87,25 @@ class GatewayServer:
         return self
 
     def stocked(self) -> Self:
-        """Has its accounts opened many at a time, which pays where more than ten tests have one of their own."""
+        """Makes accounts be opened in batches, which pays if more than ten tests need one each."""
         self.stock = []
         return self
 
     def command(self) -> list[str]:
-        """What `start` runs."""
+        """Returns the command line of `start`."""
         return [sys.executable, "-m", "gunicorn", "-c", "python:gateway.gunicorn_conf", "gateway.wsgi"]
 
     def stop(self, number: signal.Signals = signal.SIGTERM, *, timeout: float = 15.0) -> int:
-        """Signals gunicorn's master and waits for its end. The database stays, and `manage` goes on working."""
+        """Signals gunicorn's master and waits for its end. The database stays, and `manage` still works."""
         if self._process is None:
             return 0
         process, self._process = self._process, None
         return process.stop(number, timeout=timeout)
 
     def verify(self) -> None:
-        """Every balance and every usage entry adds up. Raises LedgerMismatch, which names the tests whose accounts do
-        not.
+        """Checks that every balance and every usage entry adds up.
+
+        Raises LedgerMismatch, which names the tests whose accounts do not.
         """
         if not self.verify_at_end:
             return
@@ -121,7 +122,7 @@ class GatewayServer:
         self._databases.drop(self._database)
 
     def healthy(self) -> bool:
-        """Whether `/healthz` answers 200 now."""
+        """Tells whether `/healthz` answers 200 now."""
         try:
             return (
                 requests.get(f"http://127.0.0.1:{self.port}/healthz", timeout=2, allow_redirects=False).status_code
@@ -132,19 +133,19 @@ class GatewayServer:
 
     @property
     def log(self) -> str:
-        """Everything that gunicorn and its workers have written so far."""
+        """Returns everything that gunicorn and its workers have written so far."""
         path = self._folder / "gateway.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     @property
     def master_pid(self) -> int:
-        """gunicorn's master, for a signal that `stop` should not wait for."""
+        """Returns the process id of gunicorn's master, for a signal after which `stop` should not wait."""
         if self._process is None:
             raise ServerError("the gateway is not running")
         return self._process.pid
 
     def worker_pids(self) -> list[int]:
-        """The worker processes, as Linux lists the children of the master's main thread."""
+        """Returns the worker processes, as Linux lists the children of the master's main thread."""
         children = Path(f"/proc/{self.master_pid}/task/{self.master_pid}/children").read_text()
         return [int(pid) for pid in children.split()]
 
@@ -170,9 +171,9 @@ class GatewayServer:
             assert eventually(self._every_worker_follows)
 
     def _every_worker_follows(self) -> bool:
-        """Tells whether every worker has loaded the catalogue as it is now; after a while, moves its version on.
+        """Tells whether every worker has loaded the current catalogue; after a while, increases its version.
 
-        A worker logs what it loads, but not as it starts: of one that started meanwhile, the next version tells.
+        A worker logs what it loads, except at its start: if it started meanwhile, it logs the next version.
         """
         line = f"catalogue snapshot {self._catalogue_version()}:"
         if eventually(lambda: self.log.count(line) >= len(self.worker_pids()), within=FOLLOWED_WITHIN):
@@ -185,15 +186,15 @@ class GatewayServer:
         return int(version)
 
     def manage(self, *arguments: str) -> Completed:
-        """A management command on this server's database, in milliseconds."""
+        """Runs a management command on this server's database, in milliseconds."""
         return self._helper.run(*arguments)
 
     def manage_subprocess(self, *arguments: str, **env: str) -> Completed:
-        """The same in a true `manage.py` process, for tests about the process itself."""
+        """Runs a command in a real `manage.py` process, for tests about the process itself."""
         return run_manage({**self.env, **env}, *arguments)
 
     def query(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Rows straight from the database, past Django. Placeholders are `%s` on both databases."""
+        """Returns rows straight from the database, without Django. Placeholders are `%s` on both databases."""
         if self._databases.kind == "sqlite":
             path = self.database_url.removeprefix("sqlite:///")
             with closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as lite:

@@ -1,4 +1,4 @@
-"""The sources of grid intensities over HTTP, in their documented forms."""
+"""Serves the sources of grid intensities over HTTP, in their documented formats."""
 
 import json
 import threading
@@ -17,7 +17,10 @@ NOTHING = (
 
 
 class GridSources:
-    """All three on one port. `answers` maps a path to what is said there, or to a status; `asked` is what was asked."""
+    """Serves all three sources on one port.
+
+    `answers` maps a path to its answer or to a status; `asked` lists the requests.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, str | int] = {}
@@ -25,7 +28,7 @@ class GridSources:
         sources = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:  # http.server finds it by this name
+            def do_GET(self) -> None:  # http.server calls it by this name
                 parts = urlsplit(self.path)
                 sources.asked.append((parts.path, parse_qs(parts.query)))
                 answer = sources.answers.get("/" + parts.path.split("/")[1], 404)
@@ -40,31 +43,30 @@ class GridSources:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Says nothing."""
+                """Turns off http.server's log."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def start(self) -> Self:
-        """Serves from now on."""
+        """Serves from now on, in a thread."""
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 
     def close(self) -> None:
-        """Ends it."""
         self._server.shutdown()
         self._server.server_close()
 
 
 def energy_charts(start: datetime, measured: Iterable[float | None], forecast: Iterable[float | None]) -> str:
-    """`/co2eq`: a value each quarter of an hour."""
+    """Writes the answer of `/co2eq`, with a value for each quarter of an hour."""
     columns: dict[str, Any] = {"co2eq": list(measured), "co2eq_forecast": list(forecast), "deprecated": False}
     seconds = [int((start + place * timedelta(minutes=15)).timestamp()) for place in range(len(columns["co2eq"]))]
     return json.dumps({"unix_seconds": seconds, **columns})
 
 
 def half_hours(start: datetime, figures: Iterable[tuple[int | None, int | None]]) -> str:
-    """`/intensity/{from}/fw48h`: forecast and actual of each half hour."""
+    """Writes the answer of `/intensity/{from}/fw48h`: forecast and actual of each half hour."""
     step = timedelta(minutes=30)
     return json.dumps(
         {
@@ -81,7 +83,7 @@ def half_hours(start: datetime, figures: Iterable[tuple[int | None, int | None]]
 
 
 def generation(*series: str) -> str:
-    """A75, actual generation per type."""
+    """Writes the document A75, actual generation per type."""
     return f'<GL_MarketDocument xmlns="{GENERATION}">{"".join(series)}</GL_MarketDocument>'
 
 
@@ -95,7 +97,7 @@ def series(
     curve: str = "A01",
     domain: str = "in",
 ) -> str:
-    """One of its time series."""
+    """Writes one of the document's time series."""
     stated = "".join(
         f"<Point><position>{position}</position><quantity>{megawatts}</quantity></Point>"
         for position, megawatts in points.items()
@@ -109,5 +111,5 @@ def series(
 
 
 def minute(moment: datetime) -> str:
-    """As two of the sources write a time."""
+    """Writes a time as two of the sources do."""
     return f"{moment:%Y-%m-%dT%H:%MZ}"

@@ -1,4 +1,4 @@
-"""A listener on a loopback port that hands each connection to a test's own code, and reads requests from one."""
+"""Listens on a loopback port, passes each connection to a test's own code, and reads requests from a connection."""
 
 import contextlib
 import json
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Request(NamedTuple):
-    """A request as bytes and values: its first line, its headers by their lowercase names, and its JSON body."""
+    """Holds a request's raw bytes, its first line, its headers by lowercase names, and its JSON body."""
 
     first_line: bytes
     headers: dict[str, str]
@@ -17,9 +17,9 @@ class Request(NamedTuple):
 
 
 class Listener:
-    """Accepts connections on a port of its own and calls `answer` with each, in a thread of the connection's own.
+    """Accepts connections on a port of its own and calls `answer` with each, in a thread per connection.
 
-    The connection is closed when `answer` returns, or when the other side has gone.
+    The connection is closed when `answer` returns, or when the other side has left.
     """
 
     def __init__(self, answer: Callable[[socket.socket], None]) -> None:
@@ -29,7 +29,6 @@ class Listener:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Stops listening."""
         self._listener.close()
 
     def _accept(self) -> None:

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL that are lost at the worst moment, with a word or without."""
+"""Loses connections to PostgreSQL at the worst moment, with or without closing them."""
 
 import contextlib
 import socket
@@ -11,7 +11,7 @@ BLOCK_BYTES = 64 * 1024
 
 
 class LossyProxy:
-    """Passes bytes on to a loopback port, until it is told otherwise."""
+    """Passes bytes on to a loopback port, until a test makes it lose connections."""
 
     def __init__(self, target_port: int) -> None:
         self.target_port = target_port
@@ -26,7 +26,7 @@ class LossyProxy:
         self._start(self._accept)
 
     def lose_answer_to(self, words: bytes, upon_loss: Callable[[], None] = lambda: None) -> None:
-        """The next request that contains these words is carried out, and its connection is lost before its answer.
+        """Lets the next request that contains these words run, and loses its connection before the answer.
 
         `upon_loss` is called in between.
         """
@@ -34,7 +34,7 @@ class LossyProxy:
         self._wanted = words
 
     def forget_connections(self) -> None:
-        """Those that are open go silent, as if a firewall had forgotten them. New ones are passed on."""
+        """Makes open connections go silent, as if a firewall had forgotten them. New ones are passed on."""
         self._generation += 1
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class LossyProxy:
                     continue
                 if not doomed.is_set():
                     client.sendall(block)
-                elif READY_FOR_QUERY in block:  # it is done, and has been committed
+                elif READY_FOR_QUERY in block:  # it has been carried out and committed
                     self._upon_loss()
                     self.lost += 1
                     break

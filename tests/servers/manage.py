@@ -1,4 +1,4 @@
-"""`manage.py` for tests: by a helper process that has Django loaded, or by the real thing."""
+"""Runs `manage.py` for tests, in a helper process that has loaded Django or in a real process."""
 
 import atexit
 import functools
@@ -17,19 +17,19 @@ from typing import Self
 
 from tests.servers.process import ROOT, ServerError, ServerProcess
 
-CLOSE_CONNECTIONS = "close_connections"  # beside Django's commands: for a database that is to be copied
+CLOSE_CONNECTIONS = "close_connections"  # in addition to Django's commands: for a database that is to be copied
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """How a management command ended."""
+    """Holds the exit status and the output of a management command."""
 
     stdout: str
     stderr: str
     code: int
 
     def ok(self) -> str:
-        """What it printed, stripped, having made sure that it succeeded."""
+        """Checks that the command succeeded, and returns its output, stripped."""
         assert self.code == 0, f"exit status {self.code}\n{self.stdout}{self.stderr}"
         return self.stdout.strip()
 
@@ -38,7 +38,7 @@ class ManageHelper:
     """Runs commands in one long-lived process, in milliseconds instead of a second each (see manage_worker)."""
 
     def __init__(self, env: Mapping[str, str], log: Path) -> None:
-        self._lock = threading.Lock()  # tests may call from several threads; an answer belongs to its question
+        self._lock = threading.Lock()  # tests may call from several threads; each must get its own answer
         self._log = log
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(_workers()))
@@ -46,7 +46,7 @@ class ManageHelper:
         self._send({"env": dict(env), "log": str(log.absolute())})
 
     def run(self, *arguments: str) -> Completed:
-        """One command, as `manage.py` would run it."""
+        """Runs one command, as `manage.py` would."""
         with self._lock:
             self._send(arguments)
             answer = self._stream.readline()
@@ -59,7 +59,7 @@ class ManageHelper:
         self._stream.flush()
 
     def close(self) -> None:
-        """Ends the helper: it stops at the end of its input."""
+        """Ends the helper by closing its input."""
         self._stream.close()
 
     def __enter__(self) -> Self:
@@ -71,13 +71,13 @@ class ManageHelper:
 
 @functools.cache
 def _workers() -> Path:
-    """The socket of this process's manage_worker, which loads Django once for all helpers."""
+    """Returns the socket of this process's manage_worker, which loads Django once for all helpers."""
     folder = Path(tempfile.mkdtemp(prefix="gateway-manage-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = folder / "socket"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
-        listener.listen()  # from here on connections wait for it
+        listener.listen()  # from here on connections are queued
         command = [sys.executable, "-m", "tests.servers.manage_worker"]
         process = ServerProcess(command, log=folder / "manage_worker.log", env=os.environ, stdin=listener.fileno())
     atexit.register(process.stop)
@@ -85,7 +85,7 @@ def _workers() -> Path:
 
 
 def run_manage(env: Mapping[str, str], *arguments: str, timeout: float = 60.0) -> Completed:
-    """`python manage.py …` in a process of its own."""
+    """Runs `python manage.py …` in a process of its own."""
     done = subprocess.run(
         [sys.executable, "manage.py", *arguments],
         cwd=ROOT,

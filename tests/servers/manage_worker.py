@@ -1,13 +1,14 @@
-"""Runs management commands for tests: one process that has loaded Django, and a child of it for each environment.
+"""Runs management commands for tests: one process loads Django, and has a child for each environment.
 
-Listens on the socket that is its standard input. A connection's first line is a JSON object of `env` and `log`; the
+It listens on the socket that is its standard input. A connection's first line is a JSON object of `env` and `log`; the
 child that serves it then answers each JSON list of arguments with a JSON object, and ends with the connection.
 
-Beside commands it knows `open_accounts NAME …`: accounts for tests, opened many at a time; and `close_connections`.
+In addition to commands it understands `open_accounts NAME …`, which opens accounts for tests in batches, and
+`close_connections`.
 
-Each command goes through Django's own `execute_from_command_line`, with fresh stdout and stderr, so that what it prints
-and how it exits is what `manage.py` does. Only what a process forgets at its end is not forgotten here: module-level
-state. Django's checks of the code are run once, instead of before each command: they take longer than most commands.
+Each command goes through Django's own `execute_from_command_line`, with fresh stdout and stderr, so that its output and
+exit status are those of `manage.py`. Only module-level state survives a command, which a real process would lose.
+Django's checks of the code are run once, instead of before each command: they take longer than most commands.
 """
 
 import gc
@@ -29,7 +30,7 @@ from django.conf import settings
 from django.core.management import BaseCommand, call_command, execute_from_command_line
 from django.core.signals import setting_changed
 from django.db import connections, transaction
-from django.test import signals as _resets  # noqa: F401  # forget what was derived from a setting, when told of it
+from django.test import signals as _resets  # noqa: F401  # they reset what was derived from a setting
 from django.utils.functional import empty
 from django.utils.log import configure_logging
 
@@ -40,16 +41,16 @@ OPEN_ACCOUNTS = "open_accounts"
 
 
 def main() -> None:
-    """Serves each connection in a child, without end. No thread has been started, and nothing connected, before."""
+    """Serves each connection in a child, without end. Before it, there may be no thread and no open connection."""
     listener = socket.socket(fileno=os.dup(0))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
     django.setup()
     call_command("check")
     BaseCommand.requires_system_checks = []
     sys.stdin = io.StringIO()
-    gc.freeze()  # else the first collection in each child would write to all of the memory that they share
+    gc.freeze()  # or the first collection in each child would write to all shared memory
     while True:
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a child ended
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no exit status of a child is needed
         connection, _ = listener.accept()
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -59,19 +60,21 @@ def main() -> None:
 
 
 def _end_with(connection: socket.socket) -> None:
-    """The life of a child. Threads of a command (a connection pool's) do not prolong it."""
+    """Serves the connection in a child and ends it. Threads of a command (such as a connection pool's) do not prolong
+    it.
+    """
     status = 1
     try:
         _serve(connection.makefile("rw", encoding="utf-8"))
         status = 0
-    except BaseException:  # noqa: BLE001  # the child must not go on as a second server
+    except BaseException:  # noqa: BLE001  # the child must not continue as a second server
         traceback.print_exc()
     finally:
         os._exit(status)
 
 
 def _serve(questions: TextIO) -> None:
-    """Answers until its input ends. Nothing but answers may reach the socket: stray prints go to the log instead."""
+    """Answers until the input ends. Only answers may be written to the socket, so stray prints go to the log."""
     begin = json.loads(questions.readline())
     with Path(begin["log"]).open("ab") as log:
         os.dup2(log.fileno(), 1)
@@ -84,21 +87,21 @@ def _serve(questions: TextIO) -> None:
 
 
 def _move_to(env: Mapping[str, str]) -> None:
-    """Reads the settings anew, from this environment: what modules keep of them at import depends on no variable."""
+    """Reads the settings anew, from this environment; no other module keeps what depends on a variable."""
     os.environ.clear()
     os.environ.update(env)
     del sys.modules["gateway.settings"]
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")  # or a module that takes those over
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")  # or a module that extends those
     settings._wrapped = empty
     for name in dir(settings):
         setting_changed.send(sender=None, setting=name, value=getattr(settings, name), enter=False)
     vars(connections).clear()
-    connections.__init__()  # type: ignore[misc]  # the checks have looked at them, and connected none
+    connections.__init__()  # type: ignore[misc]  # the checks have used them, but connected none
     configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)
 
 
 def run(arguments: list[str]) -> dict[str, str | int]:
-    """One command's output and exit status."""
+    """Runs one command and returns its output and exit status."""
     stdout, stderr = _capture(), _capture()
     with redirect_stdout(stdout), redirect_stderr(stderr):
         code = _exit_status(arguments)
@@ -106,7 +109,7 @@ def run(arguments: list[str]) -> dict[str, str | int]:
 
 
 def _exit_status(arguments: list[str]) -> int:
-    """The status the interpreter would exit with; it prints a message or a traceback as the interpreter does."""
+    """Returns the interpreter's exit status for the command, after printing a message or a traceback as it would."""
     try:
         if arguments[0] == OPEN_ACCOUNTS:
             _open_accounts(arguments[1:])
@@ -120,7 +123,7 @@ def _exit_status(arguments: list[str]) -> int:
             return ending.code or 0
         sys.stderr.write(f"{ending.code}\n")
         return 1
-    except BaseException:  # noqa: BLE001  # stands where the interpreter's own last resort stands
+    except BaseException:  # noqa: BLE001  # does the work of the interpreter's own last handler
         traceback.print_exc()
         return 1
     return 0
@@ -128,7 +131,7 @@ def _exit_status(arguments: list[str]) -> int:
 
 def _open_accounts(names: list[str]) -> None:
     """Prints each account's id and its key's token, opened as `create_account --credit 100` and `create_key` do."""
-    from accounts import keys  # noqa: PLC0415  # models are known once Django is set up
+    from accounts import keys  # noqa: PLC0415  # models can be imported only after Django's setup
     from billing.accounts import open_account  # noqa: PLC0415
 
     with transaction.atomic():
@@ -140,11 +143,11 @@ def _close_connections() -> None:
     for each in connections.all(initialized_only=True):
         each.close()
         if each.vendor == "postgresql":
-            each.close_pool()  # type: ignore[attr-defined]  # a pool is PostgreSQL's
+            each.close_pool()  # type: ignore[attr-defined]  # only PostgreSQL has a pool
 
 
 def _capture() -> TextIO:
-    """A text stream with a `buffer`, as the real ones have."""
+    """Returns a text stream with a `buffer`, as the real ones have."""
     return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
 
 

@@ -1,4 +1,4 @@
-"""nginx with deploy/nginx.conf in front of gateways, from the binary on the machine."""
+"""Runs nginx with deploy/nginx.conf in front of gateways, from the binary on the machine."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ CONFIGURATION = ROOT / "deploy" / "nginx.conf"
 
 
 class Nginx:
-    """In front of the gateways on these loopback ports, while it is entered."""
+    """Runs in front of the gateways on these loopback ports, as a context manager."""
 
     def __init__(self, gateways: Sequence[int], folder: Path) -> None:
         self.port = free_port()
@@ -37,6 +37,6 @@ class Nginx:
         self._process.stop()
 
     def lost(self) -> list[str]:
-        """The requests that no gateway has answered, and why."""
+        """Returns the error log's lines on requests that no gateway has answered."""
         lines = self._log.read_text(errors="replace").splitlines()
         return [line for line in lines if " [error] " in line and "connect() failed" not in line]

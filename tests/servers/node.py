@@ -1,4 +1,4 @@
-"""Locked npm packages, for the tests with clients of that kind."""
+"""Installs locked npm packages, for the tests with JavaScript clients."""
 
 import contextlib
 import hashlib
@@ -14,9 +14,9 @@ CACHE = ROOT / "var" / "node"
 
 
 def installed(package: Path) -> Path:
-    """A folder with the package's `node_modules`, installed once for each lock file.
+    """Returns a folder with the package's `node_modules`, installed once for each lock file.
 
-    Another worker may be at it: whoever is first wins.
+    If several workers install at the same time, the first one to finish wins.
     """
     lock = (package / "package-lock.json").read_bytes()
     folder = CACHE / hashlib.sha256(lock).hexdigest()[:16]

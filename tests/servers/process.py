@@ -1,4 +1,4 @@
-"""A child process with a log file, which does not outlive the tests."""
+"""Runs a child process with a log file, which does not outlive the tests."""
 
 import atexit
 import contextlib
@@ -23,11 +23,11 @@ _reserved: set[int] = set()
 
 
 class ServerError(Exception):
-    """A server did not start, or ended when it should not have; carries its log."""
+    """Reports that a server did not start, or ended too early; carries its log."""
 
 
 class ServerProcess:
-    """One started program. `running` lists them all, so that a failing test can show their logs."""
+    """Runs one program. `running` lists all of them, so that a failing test can show their logs."""
 
     running: ClassVar[list["ServerProcess"]] = []
 
@@ -72,7 +72,7 @@ class ServerProcess:
         return self.log_path.read_text(errors="replace")
 
     def wait_until(self, ready: Callable[[], bool], *, timeout: float = 30.0) -> None:
-        """Polls `ready`; a process that dies or is too slow is an error that carries its log."""
+        """Polls `ready`. Raises ServerError with the log if the process ends or takes too long."""
         deadline = time.monotonic() + timeout
         while not ready():
             if not self.alive:
@@ -86,11 +86,11 @@ class ServerProcess:
         self._popen.send_signal(number)
 
     def wait(self, timeout: float) -> int:
-        """The exit status; `subprocess.TimeoutExpired` where there is none in time."""
+        """Returns the exit status. Raises `subprocess.TimeoutExpired` if the process does not end in time."""
         return self._popen.wait(timeout)
 
     def stop(self, number: signal.Signals = signal.SIGTERM, *, timeout: float = 15.0) -> int:
-        """Sends the signal and waits; a process that ignores it is killed. Returns the exit status."""
+        """Sends the signal and waits; kills a process that ignores it. Returns the exit status."""
         with contextlib.suppress(ValueError):
             self.running.remove(self)
         self.send_signal(number)
@@ -102,16 +102,16 @@ class ServerProcess:
 
 
 def _bound_to_our_life() -> list[str]:
-    """Where Linux offers it, the kernel ends the child should pytest itself be killed."""
+    """Returns a prefix by which Linux ends the child if pytest itself is killed."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "TERM"] if setpriv else []
 
 
 def free_port(count: int = 1) -> int:
-    """The first of so many loopback ports in a row that are free, and ours until this process ends.
+    """Returns the first of `count` consecutive free loopback ports, which are reserved until this process ends.
 
-    They lie below the ephemeral range, so that no outgoing connection takes one before the server does.
-    pytest-randomly seeds `random` alike in every worker, hence the system's own source.
+    They are below the ephemeral range, so that no outgoing connection takes one before the server does. pytest-randomly
+    seeds `random` alike in every worker, so the system's own random source is used.
     """
     while True:
         first = SystemRandom().randrange(20_000, 32_000)
@@ -120,7 +120,7 @@ def free_port(count: int = 1) -> int:
 
 
 def _reserve(port: int) -> bool:
-    """Whether nobody listens on the port, and no other test process has reserved it: a server starts later."""
+    """Reserves the port, unless it is in use or another test process has reserved it: a server starts only later."""
     if port in _reserved:
         return False
     with contextlib.suppress(OSError), socket.socket() as probe:
@@ -133,14 +133,14 @@ def _reserve(port: int) -> bool:
 
 @functools.cache
 def _reservations() -> IO[bytes]:
-    """A file of which each test process locks a byte for each port of its own, until it ends."""
+    """Opens a file in which each test process locks a byte for each of its ports, until it ends."""
     file = (Path(tempfile.gettempdir()) / f"gateway-test-ports-{os.getuid()}").open("ab")
     atexit.register(file.close)
     return file
 
 
 def accepts(port: int) -> bool:
-    """Whether something listens on the loopback port."""
+    """Tells whether something listens on the loopback port."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,4 +1,4 @@
-"""The programs that tests start, and the Debian packages that have them. PostgreSQL comes as a Python package too."""
+"""Lists the programs that tests start, with their Debian packages. PostgreSQL is also a Python package."""
 
 import os
 import shutil
@@ -18,17 +18,17 @@ PACKAGES = {
     "systemd-analyze": "systemd",
     "wrk": "wrk",
 }
-# `make campaign` alone needs these, so `.ci/run` does not install them.
+# Only `make campaign` needs these, so `.ci/run` does not install them.
 CAMPAIGN_PACKAGES = {
     "java": "default-jre-headless",
     "javac": "default-jdk-headless",
     "jakarta-annotation-api.jar": "libjakarta-annotation-api-java",
 }
-PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"  # of which Debian's users have neither
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"  # Debian's users have neither of these
 
 
 class NotInstalled(ServerError):
-    """A program is not on this machine: the test that needs it is skipped."""
+    """Reports a program that is missing on this machine: the test that needs it is skipped."""
 
     def __init__(self, program: str) -> None:
         package = (PACKAGES | CAMPAIGN_PACKAGES)[program]
@@ -36,7 +36,7 @@ class NotInstalled(ServerError):
 
 
 def find_program(name: str) -> str:
-    """The path of a program. Raises NotInstalled."""
+    """Returns the path of a program. Raises NotInstalled."""
     path = shutil.which(name, path=PATH)
     if path is None:
         raise NotInstalled(name)
@@ -52,5 +52,5 @@ def find_file(path: str) -> Path:
 
 
 def missing_programs() -> list[str]:
-    """The programs for which tests would be skipped on this machine."""
+    """Returns the programs for which tests would be skipped on this machine."""
     return [name for name in PACKAGES if shutil.which(name, path=PATH) is None]

@@ -1,4 +1,4 @@
-"""A private Redis, from the binary on the machine."""
+"""Runs a private Redis, from the binary on the machine."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from tests.servers.programs import find_program
 
 
 class PrivateRedis:
-    """A Redis of our own on a free loopback port, with nothing on disk."""
+    """Runs a Redis on a free loopback port, with nothing on disk."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -23,7 +23,7 @@ class PrivateRedis:
 
     @property
     def url(self) -> str:
-        """What CACHE_URL takes."""
+        """Returns the value for CACHE_URL."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> Self:
@@ -45,7 +45,7 @@ class PrivateRedis:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """It stands still: connections are accepted by the kernel, and nothing is answered."""
+        """Stops it with SIGSTOP: the kernel accepts connections, and nothing is answered."""
         if self._process is None:
             raise ServerError("Redis is not running")
         self._process.send_signal(signal.SIGSTOP)
@@ -55,7 +55,7 @@ class PrivateRedis:
             self._process.send_signal(signal.SIGCONT)
 
     def restart(self) -> None:
-        """Stops and starts: everything it held is gone."""
+        """Stops and starts it, which loses everything that it held."""
         self.stop()
         self.start()
 

@@ -1,4 +1,4 @@
-"""What a server tells Prometheus."""
+"""Reads a server's metrics for Prometheus."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from tests.servers.gateway import GatewayServer
 
 @dataclass(frozen=True)
 class Scrape:
-    """The samples of one moment."""
+    """Holds the samples of one moment."""
 
     samples: list[Sample]
 
@@ -25,11 +25,11 @@ class Scrape:
         return cls([sample for family in text_string_to_metric_families(reply.text) for sample in family.samples])
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum of the samples of this name that have these labels; 0 where there is none."""
+        """Returns the sum of the samples of this name that have these labels, or 0 if none has."""
         return sum(sample.value for sample in self._named(name) if labels.items() <= sample.labels.items())
 
     def by(self, name: str, label: str) -> dict[str, float]:
-        """The same by the values of a label."""
+        """Returns the sums of the samples of this name for each value of a label."""
         sums: Counter[str] = Counter()
         for sample in self._named(name):
             sums[sample.labels[label]] += sample.value  # type: ignore[assignment]  # Counter counts floats as well
@@ -37,12 +37,12 @@ class Scrape:
 
     @property
     def series(self) -> set[tuple[str, frozenset[tuple[str, str]]]]:
-        """Every name with its labels."""
+        """Returns every name with its labels."""
         return {(sample.name, frozenset(sample.labels.items())) for sample in self.samples}
 
     @property
     def labels(self) -> dict[str, set[str]]:
-        """The labels that samples have, by name."""
+        """Returns the labels of each name's samples."""
         found: dict[str, set[str]] = {}
         for sample in self.samples:
             found.setdefault(sample.name, set()).update(sample.labels)

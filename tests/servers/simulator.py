@@ -1,4 +1,4 @@
-"""The simulated provider as its users run it: a process with an HTTP port."""
+"""Runs the simulated provider as its users do: in a process with an HTTP port."""
 
 import os
 import re
@@ -15,7 +15,7 @@ ANNOUNCEMENT = re.compile(r"Simulated provider on (http://127\.0\.0\.1:\d+)/v1")
 
 
 class Simulator:
-    """`python -m simulator` on a port it picks itself and announces."""
+    """Runs `python -m simulator` on a port that it picks itself and prints."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -24,11 +24,11 @@ class Simulator:
 
     @property
     def url(self) -> str:
-        """The base URL that a catalogue names, version path included."""
+        """Returns the base URL for a catalogue, with the version path."""
         return f"{self.origin}/v1"
 
     def start(self, *arguments: str) -> Self:
-        """Starts it and learns its port from the line it prints."""
+        """Starts it and reads its port from the line that it prints."""
         self._process = ServerProcess(
             [sys.executable, "-u", "-m", "simulator", "--port", "0", *arguments],
             log=self._folder / "simulator.log",
@@ -38,7 +38,9 @@ class Simulator:
         return self
 
     def stats(self, model: str | None = None) -> dict[str, int]:
-        """Counts of calls (`calls`, `cut` by their caller, `open` now), of one upstream model name or of all."""
+        """Returns its counts of calls (`calls`, `cut` by their caller, `open` now), for one upstream model name or for
+        all.
+        """
         query = {} if model is None else {"model": model}
         reply = requests.get(f"{self.origin}/stats", params=query, timeout=5)
         reply.raise_for_status()
@@ -46,11 +48,10 @@ class Simulator:
         return counts
 
     def markers(self) -> dict[int, int]:
-        """How many calls had each `<marker>`."""
+        """Returns the number of calls with each `<marker>`."""
         return called_markers(self.origin)
 
     def stop(self) -> None:
-        """Ends it."""
         if self._process is not None:
             self._process.stop(signal.SIGTERM, timeout=3)
             self._process = None
@@ -62,7 +63,7 @@ class Simulator:
 
 
 def called_markers(origin: str) -> dict[int, int]:
-    """How many calls of the simulator there had each `<marker>`."""
+    """Returns the number of calls of the simulator with each `<marker>`."""
     reply = requests.get(f"{origin}/stats/markers", timeout=30)
     reply.raise_for_status()
     return {int(marker): calls for marker, calls in reply.json().items()}

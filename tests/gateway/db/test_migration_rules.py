@@ -1,4 +1,4 @@
-"""A migration that would hurt the release that serves while it runs fails `make check`."""
+"""`make check` fails on a migration that would harm the release that serves while it runs."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from gateway.db.migration_rules import broken, faults_of
 from gateway.db.online_index import AddIndexOnline
 from tests.original_migrations import use_originals
 
-# Original migrations older than these rules; their tables were small or new then.
+# These original migrations are older than the rules; their tables were small or new then.
 OLDER = {
     ("billing", "0002_ledger_is_append_only"),
     ("billing", "0005_credit_and_alerts"),

@@ -1,4 +1,4 @@
-"""What fails each second is not a line each second."""
+"""A failure that repeats each second does not log a line each second."""
 
 import logging
 import time
@@ -14,7 +14,7 @@ AWAY = OperationalError("connection refused\nIs the server running?")
 
 @pytest.fixture
 def wait(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Moves the clock on."""
+    """Advances the clock."""
     now = 1000.0
 
     def wait(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""How long a statement is waited for, by who asks: none without end (gateway.db.pool)."""
+"""Each statement has a time limit, which depends on the kind of request (gateway.db.pool)."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db
 
 
 def waits(client: Client, path: str, **headers: str) -> set[float | None]:
-    """The patience with each statement of a request."""
+    """Returns the time limits of a request's statements."""
     seen: set[float | None] = set()
 
     def noted(execute: Any, *statement: Any) -> Any:

@@ -31,7 +31,7 @@ COUNT = RowQuery(
 
 @pytest.fixture
 def own_sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The way of a worker."""
+    """Makes reads use a worker's own sessions."""
     opened = sessions.Sessions("default", size=1, patience=PATIENCE_SECONDS)
     monkeypatch.setitem(sessions._opened, "default", opened)
     yield

@@ -1,4 +1,4 @@
-"""Statements past Django's wrapper: what they return, what they raise, and what becomes of a lost connection."""
+"""Statements without Django's wrapper return and raise what they should, and recover from a lost connection."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ def sessions() -> Iterator[Sessions]:
     opened = Sessions("default", size=2, patience=PATIENCE_SECONDS)
     yield opened
     opened.close()
-    with connection.cursor() as cursor:  # what was left asleep keeps the test database from being dropped
+    with connection.cursor() as cursor:  # a sleeping statement would keep the test database from being dropped
         cursor.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE query LIKE '%%pg_sleep%%' AND pid <> pg_backend_pid()"

@@ -1,4 +1,4 @@
-"""The limit of one address: the first check of all, counted by all workers together; and whose address it is."""
+"""The limit per client address is checked first and counted by all workers together; proxies determine the address."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def get(gateway: GatewayServer, path: str = "/v1/models", **headers: str) -> req
 
 @pytest.fixture(scope="module")
 def limited(start_shared_gateway: StartGateway) -> GatewayServer:
-    """Its tests must come from different addresses."""
+    """Starts a gateway with a limit; its tests must use different addresses."""
     return start_shared_gateway(GATEWAY_IP_RATE="3/h", GATEWAY_TRUSTED_PROXIES="1")
 
 
@@ -74,7 +74,7 @@ def test_two_workers_hold_one_rate_and_go_on_alone_while_redis_is_away(
     finally:
         redis_server.start()
     assert set(alone) == {401, 429}
-    assert 5 <= alone.count(401) <= 10  # 5 for each worker that was asked
+    assert 5 <= alone.count(401) <= 10  # 5 for each worker that got a request
     assert "Redis is away" in gateway.log
     assert "Traceback" not in gateway.log
 

@@ -1,4 +1,4 @@
-"""Large bodies: the bound is kept before, or while, a byte is read, and what is within it costs little memory."""
+"""Large bodies are refused before or while they are read, and those within the bound cost little memory."""
 
 import contextlib
 import json
@@ -43,7 +43,7 @@ def chunks(size: int, count: int) -> Iterator[bytes]:
 
 
 def answer_to(gateway: GatewayServer, parts: Iterator[bytes] | list[bytes]) -> requests.Response:
-    """Sends everything, reads the answer, and makes sure that the connection ends, in order."""
+    """Sends everything, reads the answer, and checks that the connection is closed without a reset."""
     with connect(gateway) as raw, raw.makefile("rb") as answers:
         for part in parts:
             raw.sendall(part)
@@ -76,7 +76,7 @@ def test_a_client_that_asks_whether_to_go_on_is_told_at_once_that_it_is_too_much
 
 
 def test_a_refused_upload_gets_its_answer_and_not_a_reset(gateway: GatewayServer, account: Customer) -> None:
-    """The client sends all of it before it looks."""
+    """The client sends everything before it reads."""
     declared = [head(account, f"Content-Length: {40 * MIB}"), *[b" " * MIB] * 40]
     assert refusal(answer_to(gateway, declared)) == TOO_LARGE
 
@@ -90,7 +90,7 @@ def test_a_chunked_body_is_counted(gateway: GatewayServer, account: Customer) ->
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_chunked_body_needs_no_length(account: Customer, path: str) -> None:
-    """A hundred small pieces; the client library sends no Content-Length with an iterator."""
+    """The body has a hundred small pieces; with an iterator the client library sends no Content-Length."""
     asked = {
         "completions": {"model": "sim/test/echo", "prompt": "hi"},
         "embeddings": {"model": "sim/test/embedding", "input": "hi"},
@@ -116,7 +116,7 @@ def messages_body(count: int, size: int, **fields: object) -> bytes:
 
 
 class Measured(NamedTuple):
-    """A gateway for requests of one number of messages, and what its worker's memory was before them."""
+    """Holds a gateway for requests with one number of messages, and its worker's memory before them."""
 
     server: GatewayServer
     messages: int
@@ -150,18 +150,18 @@ def test_a_request_of_small_messages_takes_less_than_five_times_its_size(
 
 
 def forget_peak(server: GatewayServer) -> None:
-    """Has Linux measure the worker's most memory from now on."""
+    """Resets Linux's measurement of the worker's peak memory."""
     (worker,) = server.worker_pids()
     Path(f"/proc/{worker}/clear_refs").write_text("5")
 
 
 def peak_bytes(server: GatewayServer) -> int:
-    """The most memory that the worker has had, as Linux knows it."""
+    """Returns the worker's peak memory, as Linux measured it."""
     return worker_bytes(server, "VmHWM")
 
 
 def worker_bytes(server: GatewayServer, figure: str) -> int:
-    """What Linux knows of the worker's memory."""
+    """Returns a figure of the worker's memory, as Linux reports it."""
     (worker,) = server.worker_pids()
     found = re.search(rf"{figure}:\s+(\d+) kB", Path(f"/proc/{worker}/status").read_text())
     assert found is not None
@@ -188,7 +188,7 @@ def test_open_streams_hold_no_bodies(start_gateway: StartGateway, open_account: 
             return worker_bytes(server, "VmRSS")
 
         before = opened()
-        # the allocator keeps up to two freed bodies; four streams that held theirs would be four more
+        # The allocator keeps up to two freed bodies. If the four streams held their bodies, there would be four more.
         assert max(opened() for _ in range(4)) - before < 3 * size
     assert eventually(lambda: len(bills.records(customer)) == 5)
     assert {record.prompt_tokens for record in bills.records(customer)} == {size // 4 + 11}
@@ -210,7 +210,7 @@ def test_the_bodies_that_a_worker_holds_are_bounded(
     before = called()
     with connect(server) as waiting:
         waiting.sendall(head(customer, f"Content-Length: {len(body)}") + body)
-        assert eventually(lambda: called() > before)  # until it is held whole, the next one may be let in before it
+        assert eventually(lambda: called() > before)  # before it is held whole, the next one may be admitted first
         refused = asked_with(customer, "echo", size)
         assert refusal(refused) == (503, "internal_server_error", "service_unavailable", None)
         assert refused.headers["Retry-After"] == "5"
@@ -219,14 +219,14 @@ def test_the_bodies_that_a_worker_holds_are_bounded(
 
 
 def test_the_number_of_messages_is_capped(account: Customer) -> None:
-    """A body of tiny messages takes many times its size when it is parsed."""
+    """Parsing a body of tiny messages takes many times its size."""
     reply = account.http.post(PATH, data=messages_body(50_001, 45))
     assert refusal(reply) == INVALID
     assert "50000" in message(reply)
 
 
 def test_the_number_of_values_is_capped_whoever_asks(gateway: GatewayServer, open_account: OpenAccount) -> None:
-    """An account without credit could otherwise have a worker parse millions of numbers before it is told so."""
+    """Otherwise an account without credit could make a worker parse millions of numbers before its refusal."""
     content = b'{"model": "sim/test/embedding", "input": [257' + b",257" * 1_000_001 + b"]}"
     reply = open_account(gateway, credit=None).http.post("/v1/embeddings", data=content)
     assert refusal(reply) == (*INVALID[:3], None)

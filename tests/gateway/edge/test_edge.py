@@ -1,4 +1,6 @@
-"""The edge of every request: unknown paths, wrong methods, broken HTTP, bodies of every size, and our own failures."""
+"""The edge of every request handles unknown paths, wrong methods, broken HTTP, bodies of every size, and our own
+failures.
+"""
 
 import gzip
 import json
@@ -289,7 +291,7 @@ def test_a_body_above_djangos_own_limit_is_served(account: Customer) -> None:
 
 @pytest.fixture(scope="module")
 def narrow(start_shared_gateway: StartGateway) -> GatewayServer:
-    """A gateway that takes small bodies only, and misses a table for a moment in some tests."""
+    """Starts a gateway that accepts only small bodies, and from which some tests take a table for a moment."""
     return start_shared_gateway(GATEWAY_MAX_BODY_BYTES=str(LIMIT))
 
 
@@ -333,7 +335,7 @@ UNREAD = {
 def test_a_body_that_is_not_read_ends_its_connection(
     gateway: GatewayServer, account: Customer, framing: str, method: str, path: str, headers: str, status: int
 ) -> None:
-    """The answer says so, and what is left of the body is not taken for the next request."""
+    """The answer announces it, and the rest of the body is not read as the next request."""
     if "<spent>" in headers:
         key = account.another_key("spent", "--rpm", "1")
         account.http.post(PATH, headers={"Authorization": f"Bearer {key}"})
@@ -405,9 +407,9 @@ def test_a_failure_of_ours_names_the_step_and_nothing_else(
     with without_table(narrow, table):
         reply = customer.http.request(method, path, json=question("echo"))
     assert refusal(reply) == (500, "internal_server_error", "internal_server_error", None)
-    known = " Nothing was billed." if path == PATH else ""  # the control plane bills nothing in any case
+    known = " Nothing was billed." if path == PATH else ""  # the control plane never bills
     assert message(reply) == f"Internal error while {step}.{known}"
-    assert table in narrow.log  # one line a minute for each step: another path may have had it
+    assert table in narrow.log  # each step logs once a minute, perhaps for another path
     assert customer.key not in narrow.log
     assert customer.http.request(method, path, json=question("echo")).status_code in (200, 404)
 
@@ -424,7 +426,7 @@ def test_a_failure_on_a_page_is_logged_too(narrow: GatewayServer) -> None:
 
 @contextmanager
 def without_table(server: GatewayServer, table: str) -> Iterator[None]:
-    """The database as it is while somebody has made a mistake."""
+    """Renames a table for the time of the block, as by an operator's mistake."""
     server.query(f"ALTER TABLE {table} RENAME TO {table}_away")
     try:
         yield
@@ -433,7 +435,7 @@ def without_table(server: GatewayServer, table: str) -> Iterator[None]:
 
 
 def head_of(customer: Customer, framing: str) -> bytes:
-    """The head of a chat completion request."""
+    """Returns the head of a chat completion request."""
     head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}"
     return f"{head}\r\n{framing}\r\n\r\n".encode()
 

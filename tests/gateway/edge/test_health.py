@@ -1,4 +1,4 @@
-"""`/readyz` in a process of ours; tests/inference/test_database_lost.py probes a worker whose database goes away."""
+"""`/readyz` works in this process; tests/inference/test_database_lost.py probes a worker whose database is lost."""
 
 import time
 from collections.abc import Iterator

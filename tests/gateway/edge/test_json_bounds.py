@@ -1,4 +1,4 @@
-"""Bodies are read as the standard library reads JSON, and what they hold is counted before they are parsed."""
+"""Bodies are read as the standard library reads JSON, and their contents are counted before they are parsed."""
 
 import json
 import math
@@ -64,7 +64,7 @@ def test_a_body_is_read_as_json_and_refused_only_for_an_integer_beyond_64_bits(b
 
 
 def test_values_are_counted_before_they_are_parsed() -> None:
-    """The same commas without a value between them would be no JSON, which nobody finds out."""
+    """With as many commas but no values between them the text would not be JSON; the count comes first."""
     assert len(parse_object(b'{"input": [0' + b",0" * MAX_COMMAS + b"]}")["input"]) == MAX_COMMAS + 1
     with pytest.raises(InvalidRequest, match=str(MAX_COMMAS)):
         parse_object(b'{"input": [' + b", " * (MAX_COMMAS + 1))
@@ -78,7 +78,7 @@ def test_objects_and_arrays_are_counted_before_they_are_parsed() -> None:
 
 
 def test_the_fields_of_a_body_are_counted() -> None:
-    """Each costs microseconds of everybody's time in each of the copies that are made of a request."""
+    """Each field costs microseconds in each copy that is made of a request."""
     fields = {f"k{number}": number for number in range(MAX_MEMBERS)}
     assert parse_object(json.dumps(fields).encode()) == fields
     with pytest.raises(InvalidRequest, match=f"more than {MAX_MEMBERS} fields"):

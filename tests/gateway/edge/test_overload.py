@@ -1,4 +1,4 @@
-"""How fast a worker that is full refuses: clients that come again at once must not have all of its time."""
+"""The rate at which a full worker refuses is limited: clients that retry at once must not take all of its time."""
 
 import socket
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ ASKED = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Lengt
 
 @dataclass
 class Clock:
-    """It moves by pauses alone: everything else takes no time."""
+    """Advances only by pauses: everything else takes no time."""
 
     now: float = 1000.0
 
@@ -32,7 +32,7 @@ class Clock:
 
 
 class Client:
-    """A socket that takes all that is sent."""
+    """Takes all that is sent, in place of a socket."""
 
     def sendall(self, data: bytes) -> None:
         assert data.startswith(b"HTTP/1.1 503 ")
@@ -66,6 +66,6 @@ def test_refusals_are_two_thousand_a_second_and_five_more_for_each_request_that_
     with ours, theirs:
         theirs.sendall(ASKED)
         request = Request(Config(), DeadlineUnreader(ours), ("127.0.0.1", 50000))
-        assert refused_in_a_second(0) == pytest.approx(2000, rel=0.03)  # a burst of 0.02 s among them
-        refused_in_a_second(1)  # the rate follows what is served
+        assert refused_in_a_second(0) == pytest.approx(2000, rel=0.03)  # including a burst of 0.02 s
+        refused_in_a_second(1)  # the rate adapts to the served requests
         assert refused_in_a_second(1) == pytest.approx(4000, rel=0.03)  # 2,000, and 5 for each of 400

@@ -1,4 +1,4 @@
-"""A field takes no value of another type, and every fault of a table has its path."""
+"""A field accepts no value of another type, and every fault in a table is reported with its path."""
 
 from decimal import Decimal
 from typing import Any

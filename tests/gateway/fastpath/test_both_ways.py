@@ -1,4 +1,4 @@
-"""The inference endpoints answer alike by the fast path and without it, byte for byte."""
+"""The inference endpoints answer the same with and without the fast path, byte for byte."""
 
 import functools
 import itertools
@@ -17,7 +17,7 @@ from tests.rawhttp import connect, read_response
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
-# What differs from request to request.
+# These parts differ from request to request.
 PASSING = re.compile(rb'(gen-|req-)[0-9a-f]{32}|"created":\d+|(?<=in )\d+(?= second)')
 BUDGET_HEADERS = frozenset({"x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"})
 PASSING_HEADERS = frozenset({"Date", "X-Request-Id", "X-Generation-Id", "Retry-After"}) | BUDGET_HEADERS
@@ -27,7 +27,7 @@ addresses = itertools.count(1)
 
 
 class Response(NamedTuple):
-    """A status line, the headers in their order, and the body without its chunks."""
+    """Holds a status line, the headers in their order, and the body without chunked encoding."""
 
     status: bytes
     headers: list[tuple[str, str]]
@@ -36,7 +36,7 @@ class Response(NamedTuple):
 
 @pytest.fixture(scope="module")
 def both(start_shared_gateway: StartGateway) -> tuple[Customer, Customer]:
-    """An account on a gateway with the fast path, and one on a gateway without."""
+    """Opens an account on a gateway with the fast path, and one on a gateway without it."""
     start = functools.partial(
         start_shared_gateway,
         GATEWAY_IP_RATE=f"{LIMIT}/h",

@@ -1,4 +1,4 @@
-"""The HTTP client towards upstreams, against servers that send what a test wants on real sockets."""
+"""The HTTP client for upstreams works with servers that send whatever a test wants on real sockets."""
 
 import socket
 import ssl
@@ -27,12 +27,12 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;e
 
 
 class Server:
-    """Answers the connections it gets, in order, each request of one by the next script; None closes."""
+    """Answers the requests of its connections, in order, each by the connection's next script; None closes."""
 
     def __init__(self, *connections: list[bytes | None], context: ssl.SSLContext | None = None) -> None:
         self._context = context
         self._socks: list[socket.socket] = []
-        self._sending = threading.Lock()  # TLS does not like two senders
+        self._sending = threading.Lock()  # TLS does not allow two senders at once
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.requests: list[bytes] = []
@@ -45,12 +45,12 @@ class Server:
         self._listener.close()
 
     def say(self, data: bytes) -> None:
-        """Sends on the first connection, unasked."""
+        """Sends on the first connection without a request."""
         with self._sending:
             self._socks[0].sendall(data)
 
     def end(self, number: int, *, resets: bool) -> None:
-        """Closes one of the connections, by their order."""
+        """Closes one of the connections, numbered in their order."""
         if resets:
             self._socks[number].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socks[number].close()
@@ -100,7 +100,7 @@ def _no_connection_outlives_its_test() -> Iterator[None]:
     yield
     connections.close_idle(seconds=0)
     for remembered in (connections._distrusted_until, connections.unexpected_bytes, connections.broken_ends):
-        remembered.clear()  # a later test's server may listen on the port of this one's
+        remembered.clear()  # a later test's server may get this one's port
 
 
 @contextmanager
@@ -123,17 +123,17 @@ def ask(server: Server, body: bytes = b"{}", *, account: UUID = ACCOUNT, scheme:
 
 
 def unexpected(server: Server) -> int:
-    """How often a connection of this server is known to have had unexpected bytes."""
+    """Returns how often a connection of this server has had unexpected bytes, as the client counted."""
     return connections.unexpected_bytes[str(server.port)]
 
 
 def broken_off(server: Server) -> int:
-    """How often this server is known to have ended a connection in mid-answer."""
+    """Returns how often this server has ended a connection within an answer, as the client counted."""
     return connections.broken_ends[str(server.port)]
 
 
 def whole(opened: UpstreamCall) -> bytes:
-    """Opens, reads to the end, closes."""
+    """Makes the call and reads its whole answer."""
     with closing(opened):
         opened.open()
         return opened.read_all()
@@ -399,7 +399,7 @@ def test_an_end_of_ours_in_mid_answer_leaves_the_idle_ones_alone(
             with pytest.raises(type(reason)):
                 opened.read()
             opened.close()
-        dropped = call(server, scheme=scheme)  # on the kept connection: nobody reads what it answers
+        dropped = call(server, scheme=scheme)  # on the kept connection, whose answer is not read
         dropped.open()
         dropped.close()
         assert broken_off(server) == 0
@@ -443,7 +443,7 @@ def test_what_is_no_answer_is_a_fault(reply: bytes | None, fault: type[Exception
 
 ANSWER, CHUNKS = b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 LAST_CHUNK = CHUNKS + b"5\r\nhello\r\n0\r\n"
-# What an answer may begin with, and what may go on for ever then.
+# Maps the beginning of an answer to what then repeats without end.
 ENDLESS: dict[str, tuple[bytes, bytes]] = {
     "interim-responses": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
     "empty-lines": (b"", b"\r\n"),

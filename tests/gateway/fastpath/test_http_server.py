@@ -1,4 +1,4 @@
-"""The short way to read and to answer HTTP, held to gunicorn's own: the same requests, refusals and bytes."""
+"""The fast HTTP reader and writer match gunicorn's own: the same requests, refusals and bytes."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ fields = st.lists(st.tuples(names, texts | st.text("a \t\0\x7f\xe4,", max_size=4
 
 
 class Wire:
-    """A socket that keeps what is sent."""
+    """Keeps what is sent, in place of a socket."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -47,7 +47,7 @@ class Wire:
 
 
 def read(kind: type[Any], data: bytes, wire: Wire) -> tuple[Any, dict[str, Any]] | str:
-    """What is said of a request by everything that looks at one: the environment and its body; or the refusal."""
+    """Returns all that is read from a request, its environment and its body; or the name of the refusal."""
     parser = RequestParser(CONFIG, iter([data]), CLIENT)
     parser.mesg_class = kind
     try:
@@ -87,7 +87,7 @@ def test_what_clients_send_is_ordinary(extra: list[tuple[str, str]]) -> None:
     fields = [("Host", "localhost"), ("Content-Length", "18"), ("Content-Type", "application/json"), *extra]
     parser = RequestParser(CONFIG, iter([head_of("POST /v1/chat/completions HTTP/1.1", fields) + BODY]), CLIENT)
     parser.mesg_class = http_server.Request
-    assert hasattr(next(parser), "_length")  # gunicorn's own has none
+    assert hasattr(next(parser), "_length")  # gunicorn's own class lacks it
 
 
 @pytest.mark.parametrize("blocks", [[], [b""], [b"whole"], [b"one", b"", b"two"], [b"x" * 100_000]])

@@ -1,4 +1,4 @@
-"""One connection to Redis for all greenlets of a worker: replies in order, and none that is waited for in vain."""
+"""All greenlets of a worker share one connection to Redis: replies are in order, and no reply is awaited in vain."""
 
 import logging
 import re
@@ -24,7 +24,7 @@ COUNT = Script("return redis.call('INCRBY', KEYS[1], ARGV[1])")
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tries are near each other, and a reply is overdue after half a second."""
+    """Shortens the pause between tries, and makes a reply overdue after half a second."""
     monkeypatch.setattr(module, "AWAY_SECONDS", 0.3)
     monkeypatch.setattr(module, "WAIT_SECONDS", 0.5)
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.1)
@@ -35,7 +35,7 @@ def echo(store: SharedStore, word: bytes) -> bytes | None:
 
 
 def is_back(store: SharedStore) -> bool:
-    """Within some tries."""
+    """Tells whether the store works again within some tries."""
     for _ in range(50):
         if echo(store, b"back") is not None:
             return True
@@ -44,7 +44,7 @@ def is_back(store: SharedStore) -> bool:
 
 
 def comes(condition: Callable[[], bool]) -> bool:
-    """Whether it becomes true while other greenlets go on."""
+    """Tells whether the condition becomes true while other greenlets run."""
     with gevent.Timeout(PATIENCE_SECONDS, False):
         while not condition():
             gevent.sleep(0.02)
@@ -52,7 +52,7 @@ def comes(condition: Callable[[], bool]) -> bool:
 
 
 def refused(client: "redis.Redis") -> int:
-    """How many commands Redis had no room for."""
+    """Returns how many commands Redis refused for lack of memory."""
     return int(client.info("errorstats").get("errorstat_OOM", {"count": 0})["count"])
 
 
@@ -88,7 +88,7 @@ def test_a_greenlet_that_is_killed_while_it_waits_takes_nobodys_reply(opened_sto
 
 
 def test_a_command_of_any_size_is_written_whole(opened_store: SharedStore) -> None:
-    """More than a socket takes at once."""
+    """The command is larger than a socket takes at once."""
     words = [b"x" * 5_000_000, b"small", b"y" * 5_000_000]
     replies = [opened_store.send(Script("return #ARGV[1]"), b"key", word) for word in words]
     assert [reply.wait() for reply in replies] == [b":5000000", b":5", b":5000000"]
@@ -111,7 +111,7 @@ def test_a_redis_that_restarts_is_used_again_at_once(
     redis_server.restart()
     assert is_back(opened_store)
     assert echo(opened_store, b"word") == b"+word"
-    assert len(warnings(caplog)) in (0, 2)  # away and back, where it was not yet up at the first try
+    assert len(warnings(caplog)) in (0, 2)  # lost and back, unless the first try was too early
 
 
 @pytest.mark.usefixtures("patience")
@@ -147,7 +147,7 @@ def test_a_redis_that_is_full_counts_as_away_until_it_has_room(
 
 @pytest.mark.usefixtures("patience")
 class SlowClock:
-    """A clock that is half a minute later each time it is looked at."""
+    """Returns a time half a minute later at each call."""
 
     now = 0.0
 
@@ -160,19 +160,19 @@ def test_a_redis_that_stays_away_is_a_line_a_minute(
     settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outages, "time", SlowClock())
-    with opened(settings, "redis://127.0.0.1:1"):  # where nothing listens
+    with opened(settings, "redis://127.0.0.1:1"):  # a port without a server
         assert comes(lambda: len(warnings(caplog)) > 1)
     first, second, *_later = warnings(caplog)
     assert first == f"{AWAY}: ConnectionError"
     assert second == f"{AWAY}, for 62 s and 3 times: ConnectionError"
 
 
-Answer = Callable[[socket.socket, bytes], None]  # what a server does with commands that have come
+Answer = Callable[[socket.socket, bytes], None]  # answers the commands that a server has received
 
 
 @contextmanager
 def odd_redis(answer: Answer) -> Iterator[str]:
-    """Its URL. It accepts connections and the probe, and then does as it is told to."""
+    """Runs a server that accepts connections and the probe, then does as it is told; returns its URL."""
     connections: list[socket.socket] = []
 
     def serve(connection: socket.socket) -> None:
@@ -221,7 +221,7 @@ def test_a_reply_that_never_comes_is_not_waited_for_and_loses_nothing(
         assert warnings(caplog) == [f"{AWAY}: no reply"]
         monkeypatch.setattr(module, "WAIT_SECONDS", 1000.0)
         with gevent.Timeout(PATIENCE_SECONDS):
-            assert echo(store, b"word") is None  # nobody else waits
+            assert echo(store, b"word") is None  # nothing else waits
 
 
 @pytest.mark.parametrize("sent", [b"", b"+fir", b"+first\r\n+sec", b"+first\r\n-ERR broken\r\n"], ids=repr)

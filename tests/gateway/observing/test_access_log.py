@@ -1,4 +1,4 @@
-"""ACCESS_LOG and LOG_FORMAT (docs/operations.md#the-log), as a server writes them."""
+"""A server writes its log as ACCESS_LOG and LOG_FORMAT say (docs/operations.md#the-log)."""
 
 import json
 from typing import Any

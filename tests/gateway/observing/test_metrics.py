@@ -1,4 +1,4 @@
-"""METRICS_BIND: scrapes of two workers, and what they agree with (docs/operations.md#metrics)."""
+"""Scrapes of two workers at METRICS_BIND agree with the records (docs/operations.md#metrics)."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ from tests.servers.simulator import Simulator
 
 UNITS = 10**10
 CHAT = "chat/completions"
-# of the catalogue that tests have; one more lacks its credential
+# These are in the tests' catalogue; another one lacks its credential.
 CALLABLE = ("sim", "simkey", "simus", "simanthropic")
 STATUSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 BY_PROVIDER = {
@@ -39,7 +39,7 @@ BY_PROVIDER = {
     "gateway_provider_refusals_total",
 }
 JUNK = 30  # made-up names of each kind
-ROUNDS = 8  # of requests; an even number, for every other one streams
+ROUNDS = 8  # of requests; even, because every other one streams
 STARTS_WITHIN = 30.0  # seconds: workers, on a busy machine
 
 
@@ -67,7 +67,7 @@ def workers(server: GatewayServer) -> float:
 
 
 def metrics_pid(server: GatewayServer) -> int:
-    """The process that serves them: a child of another thread of the master's than its workers."""
+    """Returns the process that serves metrics: a child of the master's, but of another thread than its workers."""
     tasks = Path(f"/proc/{server.master_pid}/task").iterdir()
     others = [task / "children" for task in tasks if task.name != str(server.master_pid)]
     (pid,) = (int(pid) for children in others for pid in children.read_text().split())
@@ -81,8 +81,8 @@ def folder_of(server: GatewayServer) -> Path:
 
 
 def settled(server: GatewayServer) -> tuple[int, ...]:
-    """The sums of all records: their number, tokens (uncached, cache read, cache written, completion), cost in EUR and
-    energy in 10^-10 units.
+    """Returns the sums over all records: their number, tokens (uncached, cache read, cache written, completion), cost
+    in EUR and energy in 10^-10 units.
     """
     columns = (
         "count(*)",
@@ -98,7 +98,7 @@ def settled(server: GatewayServer) -> tuple[int, ...]:
 
 
 def scraped(scrape: Scrape) -> tuple[int, ...]:
-    """The same of a scrape."""
+    """Returns the same sums from a scrape."""
     kinds = scrape.by("gateway_tokens_total", "kind")
     return (
         int(scrape.total("gateway_settlement_duration_seconds_count")),
@@ -109,13 +109,13 @@ def scraped(scrape: Scrape) -> tuple[int, ...]:
 
 
 def wait_for_beats(server: GatewayServer) -> None:
-    """Until every worker has written what it has counted by now."""
+    """Waits until every worker has written what it has counted so far."""
     now = time.time()
     assert eventually(lambda: Scrape.of(server).total("gateway_beat_timestamp_seconds") > now)
 
 
 def test_two_workers_agree_with_the_ledger(server: GatewayServer, customer: Customer) -> None:
-    wait_for_beats(server)  # what other tests have left is counted by then
+    wait_for_beats(server)  # then it includes what other tests have left
     before = Scrape.of(server)
 
     def use(number: int) -> None:
@@ -135,12 +135,14 @@ def test_two_workers_agree_with_the_ledger(server: GatewayServer, customer: Cust
         return after.total(name, **labels) - before.total(name, **labels)
 
     def has_all(scrape: Scrape) -> bool:
-        """Each worker writes with a beat of its own; what was refused last may be written after what was settled."""
+        """Tells whether a scrape has everything. Each worker writes with its own beat, refusals perhaps after
+        settlements.
+        """
         requests_total = scrape.total("gateway_requests_total") - before.total("gateway_requests_total")
         return requests_total == 7 * ROUNDS and scraped(scrape) == settled(server)
 
     assert eventually(lambda: has_all(Scrape.of(server))), (scraped(Scrape.of(server)), settled(server))
-    wait_for_beats(server)  # a scrape may come while one is being written
+    wait_for_beats(server)  # a scrape may fall between two workers' writes
     after = Scrape.of(server)
     assert grew("gateway_requests_total", endpoint=CHAT, outcome="served") == 3 * ROUNDS
     assert grew("gateway_requests_total", endpoint="embeddings", outcome="served") == ROUNDS
@@ -176,7 +178,7 @@ def test_what_clients_make_up_adds_no_series(server: GatewayServer, customer: Cu
     def counted(since: Scrape) -> float:
         return Scrape.of(server).total("gateway_requests_total") - since.total("gateway_requests_total")
 
-    wait_for_beats(server)  # what other tests have left is counted by then
+    wait_for_beats(server)  # then it includes what other tests have left
     start = Scrape.of(server)
     for model in ("sim/test/nothing", "alias/nothing", "nothing"):
         send(model)
@@ -195,7 +197,7 @@ def test_what_clients_make_up_adds_no_series(server: GatewayServer, customer: Cu
 def test_series_begin_with_zero_before_their_first_event(
     start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
 ) -> None:
-    """`increase` of one that begins with its first event lacks that event."""
+    """`increase` of a series that begins with its first event would miss that event."""
     content = catalogue_for(simulator.url)
     server = start_gateway(catalogue=content, METRICS_BIND=an_address())
     assert eventually(lambda: workers(server) == 1)
@@ -216,14 +218,14 @@ def test_series_begin_with_zero_before_their_first_event(
     assert eventually(
         lambda: counters(Scrape.of(server), BY_PROVIDER) - begun == {(n, "newcomer") for n in BY_PROVIDER}
     )
-    assert ask(open_account(server), "status-500").status_code == 503  # and what comes is counted in them
+    assert ask(open_account(server), "status-500").status_code == 503  # and events are counted in them
     assert eventually(lambda: Scrape.of(server).total("gateway_upstream_attempts_total", status="5xx") == 1)
     new = counters(Scrape.of(server), {"gateway_errors_total", "gateway_upstream_attempts_total"}) - begun
     assert {labels[0] for _, *labels in new} == {"newcomer"}
 
 
 def counters(scrape: Scrape, names: Collection[str]) -> set[tuple[str, ...]]:
-    """Names and the values of their labels, by the labels' names."""
+    """Returns the names of counters with the values of their labels, in the order of the labels' names."""
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items())))
         for sample in scrape.samples
@@ -295,7 +297,7 @@ def test_counts_outlive_workers_and_what_serves_them_and_nothing_outlives_the_ma
     os.kill(server.master_pid, signal.SIGHUP)
     assert eventually(lambda: before.isdisjoint(server.worker_pids()) and workers(server) == 1, within=STARTS_WITHIN)
     old = metrics_pid(server)
-    os.kill(old, signal.SIGTERM)  # as service managers tell all processes: it stays for the drain
+    os.kill(old, signal.SIGTERM)  # service managers signal all processes: this one stays for the drain
     assert served() == 3
     assert metrics_pid(server) == old
     os.kill(old, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Traces as a collector gets them by OTLP (docs/operations.md#traces)."""
+"""Traces arrive at a collector by OTLP (docs/operations.md#traces)."""
 
 import contextlib
 import json
@@ -55,7 +55,7 @@ def customer(server: GatewayServer, open_account: OpenAccount) -> Customer:
 
 
 def ask(customer: Customer, slug: str, headers: dict[str, str] | None = None, **fields: Any) -> tuple[str, Any]:
-    """The request's id, and the answer."""
+    """Sends a question; returns the request's id and the response."""
     reply = customer.http.post(PATH, json=question(slug, **fields), headers=headers)
     return reply.headers["X-Request-Id"], reply
 
@@ -172,7 +172,7 @@ def test_failures_are_errors_and_refusals_are_not(customer: Customer, collector:
     assert (below, server.status) == ([], "STATUS_CODE_UNSET")
     assert server.attributes["http.response.status_code"] == refusal.status_code
     assert server.attributes["gateway.error.code"] == refusal.json()["error"]["code"]
-    assert b"secret" not in server.raw  # a name that is no model's may be anything
+    assert b"secret" not in server.raw  # a name that is not a model may be a secret
 
     server, below = collector.of_request(missed.headers["X-Request-Id"])
     assert (server.name, below) == ("GET /v1/generation/<generation_id>", [])
@@ -208,7 +208,7 @@ def test_without_a_collector_nothing_is_traced_and_nothing_passed_on(account: Cu
     _, reply = ask(account, "describe", SAMPLED, max_tokens=16)
     got = json.loads(reply.json()["choices"][0]["message"]["content"])["headers"]
     assert not {"traceparent", "tracestate"} & set(got)
-    # Of `opentelemetry` redis loads what it finds.
+    # The redis package imports parts of `opentelemetry` if it finds them.
     names = "('gateway.observing.tracing', 'opentelemetry.sdk.trace', 'opentelemetry.exporter')"
     loaded = f"import sys; print([name for name in sys.modules if name.startswith({names})])"
     assert account.gateway.manage("shell", "-v0", "-c", loaded).ok() == "[]"

@@ -1,4 +1,4 @@
-"""Values that requests leave in memory and the beat writes."""
+"""Requests leave values in memory, which the beat writes."""
 
 from operator import add
 

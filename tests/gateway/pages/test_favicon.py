@@ -1,4 +1,4 @@
-"""The icon of the product: linked by its pages, and at the address that browsers ask for unasked."""
+"""The product's icon is linked by its pages, and served at the address that browsers request by default."""
 
 from tests.servers.customer import Customer
 

@@ -1,4 +1,4 @@
-"""Mail is sent beside the request, and a worker that stops waits for what is under way."""
+"""Mail is sent outside the request, and a worker that stops waits for mail that is being sent."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ PATIENCE_SECONDS = 10
 
 
 class SlowServer(BaseEmailBackend):
-    """Takes a mail once it is told to."""
+    """Accepts a mail only when it is told to."""
 
     may_take: ClassVar[threading.Event] = threading.Event()
     taken: ClassVar[list[EmailMessage]] = []
@@ -49,7 +49,7 @@ def test_nobody_waits_for_a_mail_server(server: type[SlowServer]) -> None:
 def test_a_mail_says_that_a_machine_sent_it_and_names_the_sender_s_domain_alone(
     server: type[SlowServer], settings: Settings
 ) -> None:
-    """So no absence note answers it, and no name of a container or host is in it."""
+    """So no absence note answers it, and it contains no name of a container or host."""
     settings.DEFAULT_FROM_EMAIL = "Gateway <no-reply@bücher.example>"
     server.may_take.set()
     mail.send(EmailMessage("subject", "body", to=["guest@example.com"]))

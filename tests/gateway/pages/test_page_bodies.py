@@ -1,4 +1,4 @@
-"""What pages take: a form of 1 MiB at most, and no files."""
+"""Pages accept a form of 1 MiB at most, and no files."""
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -26,7 +26,7 @@ def test_an_unknown_path_is_unknown_whatever_is_sent_there(client: Client) -> No
 
 @pytest.mark.parametrize(("size", "status"), [(MIB, 403), (MIB + 1, 413), (8 * MIB, 413)])
 def test_whoever_sends_all_of_it_gets_the_answer(gateway: GatewayServer, size: int, status: int) -> None:
-    """403: the form has no token of ours, which is looked at once it is read."""
+    """403: the form has no CSRF token, which is checked after it has been read."""
     head = f"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n"
     head += "Content-Type: application/x-www-form-urlencoded\r\nCookie: csrftoken=x\r\n\r\n"
     with connect(gateway) as raw, raw.makefile("rb") as answers:

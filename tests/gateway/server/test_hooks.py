@@ -1,4 +1,4 @@
-"""Work that a worker does now and then beside its beat."""
+"""A worker runs its periodic work outside of its beat."""
 
 import time
 
@@ -10,7 +10,7 @@ from gateway.server.hooks import Periodic
 
 
 def settle_down() -> None:
-    """Lets every greenlet go as far as it can."""
+    """Lets every greenlet run until it has to wait."""
     gevent.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""A worker that may open few files serves what it can, and the rest a little later."""
+"""A worker with a low limit of open files serves what it can, and the rest a little later."""
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +15,7 @@ FILES = 256
 
 @pytest.fixture(scope="module")
 def narrow(start_shared_gateway: StartGateway) -> GatewayServer:
-    """A gateway with a low limit of open files, both soft and hard."""
+    """Starts a gateway with a low limit of open files, both soft and hard."""
     command = GatewayServer.command
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(
@@ -39,7 +39,7 @@ def test_more_requests_at_once_than_there_are_files_are_answered(
     customer = open_account(narrow)
 
     def status(_: int) -> int:
-        # On a connection of its own: a kept one may be closed at any moment, and at this one.
+        # Each request has a connection of its own, because a kept one may be closed just when it is sent.
         return customer.http.post(PATH, json=question("echo"), headers={"Connection": "close"}, timeout=120).status_code
 
     with ThreadPoolExecutor(FILES) as pool:

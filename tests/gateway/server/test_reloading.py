@@ -1,4 +1,4 @@
-"""SIGHUP: new workers have the settings and credentials that the environment's file has by then."""
+"""After SIGHUP, new workers have the current settings and credentials of the environment's file."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from tests.servers.simulator import Simulator
 
 
 class Serve(GatewayServer):
-    """A gateway by `manage.py serve`, which has read the file before gunicorn does."""
+    """Runs a gateway by `manage.py serve`, which reads the file before gunicorn does."""
 
     def command(self) -> list[str]:
         return [sys.executable, "manage.py", "serve"]

@@ -1,4 +1,4 @@
-"""Likely mistakes in the settings, which gunicorn's master logs and `manage.py check` prints."""
+"""Gunicorn's master logs likely mistakes in the settings, and `manage.py check` prints them."""
 
 import importlib.util
 import runpy

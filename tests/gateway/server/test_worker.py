@@ -1,4 +1,4 @@
-"""Heads and bodies that come slowly, in crumbs or without end hold no worker."""
+"""Heads and bodies that arrive slowly, in tiny pieces or without end do not block a worker."""
 
 import select
 import socket
@@ -31,7 +31,7 @@ from tests.servers.pauses import HEADS, paused
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
 SECONDS_BETWEEN_CRUMBS = 0.05
-MOST_CRUMBS = 600  # half a minute's
+MOST_CRUMBS = 600  # enough for half a minute
 
 
 def chunked_head(customer: Customer) -> bytes:
@@ -39,7 +39,7 @@ def chunked_head(customer: Customer) -> bytes:
 
 
 def trickle(raw: socket.socket, crumb: bytes) -> None:
-    """Sends crumbs until the server has said something or closed."""
+    """Sends crumbs until the server has answered or closed the connection."""
     for _ in range(MOST_CRUMBS):
         raw.sendall(crumb)
         if select.select([raw], [], [], SECONDS_BETWEEN_CRUMBS)[0]:
@@ -49,7 +49,7 @@ def trickle(raw: socket.socket, crumb: bytes) -> None:
 
 @pytest.fixture(scope="module")
 def impatient(start_shared_gateway: StartGateway) -> GatewayServer:
-    """A gateway that gives a client a second for a head, for a body and for the next request."""
+    """Starts a gateway that gives a client a second for a head, for a body and for the next request."""
     return start_shared_gateway(
         catalogue=None,
         GATEWAY_BODY_TIMEOUT="1",
@@ -59,7 +59,7 @@ def impatient(start_shared_gateway: StartGateway) -> GatewayServer:
 
 
 def test_a_head_is_refused_before_it_holds_a_worker_s_memory(gateway: GatewayServer) -> None:
-    """Each of its fields, and their number, are within their bounds; it need not end."""
+    """Each field, and their number, are within their bounds; the head need not end."""
     fields = b"".join(b"X-%d: %s\r\n" % (number, b"x" * 8000) for number in range(6))
     reply = exchange(gateway, HEAD + fields)
     assert refusal(reply) == (431, "invalid_request_error", "invalid_request_error", None)
@@ -78,11 +78,11 @@ def test_a_head_that_is_not_finished_in_time_is_refused_however_it_trickles(impa
         raw.sendall(HEAD)
         trickle(raw, b"X")
         assert refusal(read_response(answers))[0] == 408
-        assert silent.recv(1) == b""  # nothing was asked, and nothing is answered
+        assert silent.recv(1) == b""  # nothing was requested and nothing is answered
 
 
 def test_a_body_of_tiny_chunks_is_refused(gateway: GatewayServer, open_account: OpenAccount) -> None:
-    """An account without credit could otherwise have a worker read them for minutes."""
+    """Otherwise an account without credit could keep a worker reading for minutes."""
     customer = open_account(gateway, credit=None)
     reply = exchange(gateway, chunked_head(customer) + b"1\r\n \r\n" * (MOST_TINY_CHUNKS + 1))
     assert refusal(reply) == (400, "invalid_request_error", "invalid_request_error", None)
@@ -105,7 +105,7 @@ def test_an_idle_connection_is_closed(impatient: GatewayServer) -> None:
 
 
 class RecordingSocket(gevent.socket.socket):  # type: ignore[misc]  # gevent ships no types for it
-    """A socket that records the timeout of each read, and first calls a function that gives it something to read."""
+    """Records the timeout of each read, after calling a function that gives it something to read."""
 
     def __init__(self, fileno: int, before_read: Callable[[], object]) -> None:
         super().__init__(fileno=fileno)
@@ -120,7 +120,7 @@ class RecordingSocket(gevent.socket.socket):  # type: ignore[misc]  # gevent shi
 
 
 def test_a_silent_client_has_the_seconds_of_what_it_has_begun(settings: Settings) -> None:
-    """GATEWAY_STREAM_IDLE_TIMEOUT bounds writing to a client, and not reading from it."""
+    """GATEWAY_STREAM_IDLE_TIMEOUT limits writing to a client, not reading from it."""
     settings.GATEWAY_STREAM_IDLE_TIMEOUT = 0.001
     ours, theirs = socket.socketpair()
     with theirs, RecordingSocket(ours.detach(), lambda: theirs.sendall(b"x")) as waiting:
@@ -150,7 +150,7 @@ def test_the_next_request_of_a_connection_has_the_time_of_keep_alive(read: Calla
 
 
 def test_a_request_that_comes_as_the_time_of_a_kept_connection_runs_out_is_read() -> None:
-    """To close the connection would reset it, and no client repeats a POST by itself."""
+    """Closing would reset the connection, and clients do not repeat a POST by themselves."""
     ours, theirs = gevent.socket.socketpair()
     with ours, theirs:
         theirs.sendall(b"POST")
@@ -162,7 +162,7 @@ def test_a_request_that_comes_as_the_time_of_a_kept_connection_runs_out_is_read(
 @pytest.mark.parametrize("read", [BoundedRequest, http_server.Request])
 @pytest.mark.parametrize("first", [[b"\r\n", b""], [b"\r", b"\n", b""], [b"\r\n"]], ids=["alone", "cut", "before"])
 def test_an_empty_line_before_a_request_begins_none(read: Callable[..., Any], first: list[bytes]) -> None:
-    """Some clients send one behind the body of the request before (RFC 9112, section 2.2)."""
+    """Some clients send an empty line after the body of the previous request (RFC 9112, section 2.2)."""
     request = b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
     blocks = iter([*first[:-1], first[-1] + request])
     ours, theirs = socket.socketpair()
@@ -171,7 +171,7 @@ def test_an_empty_line_before_a_request_begins_none(read: Callable[..., Any], fi
         config.set("keepalive", 75)
         got = read(config, DeadlineUnreader(waiting), ("127.0.0.1", 1), 2)
         assert (got.method, got.path, list(blocks)) == ("POST", "/v1/models", [])
-        assert all(60 < (wait or 0) <= 75 for wait in waiting.waits)  # nothing of a head has come before
+        assert all(60 < (wait or 0) <= 75 for wait in waiting.waits)  # no part of a head has arrived before
 
 
 def test_a_connection_goes_on_behind_an_empty_line(account: Customer) -> None:
@@ -185,7 +185,7 @@ def test_a_connection_goes_on_behind_an_empty_line(account: Customer) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"POST"])
 def test_a_wait_ends_in_time_but_not_once_its_next_request_has_come(sent: bytes) -> None:
-    """It comes after the worker has looked, and before the hub ends the wait."""
+    """The request arrives after the worker has checked, and before the hub ends the wait."""
     worker = object.__new__(GatewayWorker)
     worker._waiting, worker._connections = {}, {}
     ours, theirs = gevent.socket.socketpair()

@@ -1,4 +1,4 @@
-"""What every dialect must pass, on replies kept as bytes. A dialect's recordings say the same as the others'."""
+"""Every dialect must pass these tests with its recorded replies, which have the same content in all dialects."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -26,9 +26,11 @@ HTML = b"<html><body>502 Bad Gateway</body></html>"
 
 @dataclass(frozen=True)
 class Recordings:
-    """One dialect's bytes. `whole` and `stream` think THOUGHT and say TEXT; `tools_…` make the calls of TOOLS.
+    """Holds one dialect's recordings. `whole` and `stream` think THOUGHT and say TEXT; `tools_…` make the calls of
+    TOOLS.
 
-    `errors` are bodies by status, with words of theirs; `refuses` are the fields that it refuses, each with a value.
+    `errors` are bodies by status, each with its message; `refuses` are the fields that the dialect refuses, with a
+    value.
     """
 
     dialect: Dialect
@@ -51,7 +53,7 @@ class Recordings:
 
 
 class DialectContract:
-    """Subclass it as `Test…` with the recordings of a dialect."""
+    """Is subclassed as `Test…` with a dialect's recordings."""
 
     recorded: Recordings
 
@@ -105,7 +107,7 @@ class DialectContract:
 
     @pytest.mark.parametrize("name", ["stream", "tools_stream", "no_usage_stream", "dressed_stream"])
     def test_a_stream_cut_in_two_anywhere_is_the_same(self, name: str) -> None:
-        """Odd framing is cut at every byte, so in characters and line ends too; the others at every third."""
+        """Odd framing is cut at every byte, including within characters and line ends; the others at every third."""
         whole: bytes = getattr(self.recorded, name)
         expected = play(self.dialect, [whole])
         assert expected.is_complete

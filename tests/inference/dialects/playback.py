@@ -16,13 +16,13 @@ from inference.sse import SseParser
 from tests.inference.dialects.routes import call
 
 Chunk = dict[str, Any]
-# The ids of tool calls that an upstream gave none are random.
+# Tool calls without an id from the upstream get a random one.
 _OWN_IDS = re.compile(rb"call_[0-9a-f]{32}")
 
 
 @dataclass
 class Played:
-    """What came out. `raw` are the decoder's own chunks, `chunks` the normalised ones that clients get."""
+    """Holds the result: `raw` are the decoder's own chunks, `chunks` the normalised ones that clients get."""
 
     raw: list[Chunk] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Played:
         return "".join(delta.get(name) or "" for delta in self.deltas)
 
     def tool_calls(self) -> list[Chunk]:
-        """Each call put together as clients do it: by index, names once, arguments concatenated."""
+        """Returns each call put together as clients do it: by index, names once, arguments concatenated."""
         calls: dict[int, Chunk] = {}
         for fragment in (fragment for delta in self.deltas for fragment in delta.get("tool_calls", ())):
             if fragment["index"] not in calls:
@@ -95,7 +95,7 @@ def _plain(normalised: Chunk) -> Chunk:
 
 
 def taken(decoder: StreamDecoder, normaliser: Normaliser, *payloads: dict[str, Any] | bytes) -> list[Delta]:
-    """What goes to the framing of these events. Raises what ends the stream."""
+    """Returns what these events give the framing. Raises whatever ends the stream."""
     sent: list[Delta] = []
     events = [payload if isinstance(payload, bytes) else orjson.dumps(payload) for payload in payloads]
     normaliser.take(decoder.decode(events), sent)
@@ -103,5 +103,5 @@ def taken(decoder: StreamDecoder, normaliser: Normaliser, *payloads: dict[str, A
 
 
 def events(*payloads: dict[str, Any]) -> list[bytes]:
-    """Events of a test's own making, as one block each."""
+    """Returns a test's own events, each as one block."""
     return [b"data: " + orjson.dumps(payload) + b"\n\n" for payload in payloads]

@@ -1,4 +1,4 @@
-"""What the simulated provider answered as Anthropic's `/messages`, byte for byte. Recorded, never edited."""
+"""Holds answers of the simulated provider in Anthropic's `/messages`, byte for byte. Recorded, never edited."""
 
 # Answered by the model `reasoning+cached:20+cache-write:7:3`.
 WHOLE = (

@@ -1,4 +1,4 @@
-"""What the simulated provider answered as OpenAI's `/chat/completions`, byte for byte. Recorded, never edited."""
+"""Holds answers of the simulated provider in OpenAI's `/chat/completions`, byte for byte. Recorded, never edited."""
 
 # Answered by the model `reasoning+cached:20`.
 WHOLE = (

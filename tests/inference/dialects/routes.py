@@ -1,4 +1,4 @@
-"""Routes and calls by hand: dialects are pure functions, so their tests need no catalogue."""
+"""Builds routes and calls by hand: dialects are pure functions, so their tests need no catalogue."""
 
 from dataclasses import replace
 from typing import Any
@@ -62,7 +62,7 @@ def route(provider: Upstream | None = None, **fields: Any) -> Route:
 
 
 def call(*messages: dict[str, Any], shape: Shape = Shape.CHAT, **fields: Any) -> Call:
-    """A call, of chat unless told otherwise: these messages, or one hello. Other fields are its body's."""
+    """Builds a call, by default of chat: these messages, or one hello. Other fields go into its body."""
     own = {name: fields.pop(name) for name in ("stream", "include_usage", "max_tokens", "choices") if name in fields}
     sent = list(messages) or [{"role": "user", "content": "hello"}]
     body = {"messages": sent, **fields} if shape == Shape.CHAT else fields

@@ -1,4 +1,4 @@
-"""The Anthropic dialect: messages and event streams in OpenAI's shape."""
+"""The Anthropic dialect converts messages and event streams to OpenAI's shape."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def message_of(*content: Json) -> Json:
 
 
 def block(index: int, content: Json, *deltas: Json) -> list[Json]:
-    """The events of one content block."""
+    """Returns the events of one content block."""
     return [
         {"type": "content_block_start", "index": index, "content_block": content},
         *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
@@ -71,7 +71,7 @@ def test_stop_reasons(theirs: str | None, ours: str | None) -> None:
 
 @pytest.mark.parametrize("shape", [Shape.CHAT, Shape.MESSAGES])
 def test_a_stop_reason_that_says_failure_is_an_error(shape: Shape) -> None:
-    """Servers that speak Messages beside OpenAI's API have such words, whole as in streams."""
+    """Servers that offer both Messages and OpenAI's API use such words, whole and in streams."""
     message = {"type": "message", "content": [{"type": "text", "text": "h"}], "stop_reason": "error"}
     with pytest.raises(ReportedError, match="error"):
         DIALECT.reply(orjson.dumps(message), call(shape=shape))
@@ -171,7 +171,7 @@ def parts(for_5m: int, for_1h: int) -> Json:
         ({"cache_creation_input_tokens": 10, "cache_creation": {"ephemeral_1h_input_tokens": 3}}, (7, 3)),
         # The total grew after the parts were reported.
         ({"cache_creation_input_tokens": 12, "cache_creation": {"ephemeral_5m_input_tokens": 7}}, (12, None)),
-        # The total is what is billed where the parts exceed it: the dearer ones are left out.
+        # If the parts exceed the total, the total is billed: the dearer parts are left out.
         ({"cache_creation_input_tokens": 0, "cache_creation": {"ephemeral_1h_input_tokens": 3}}, (0, 0)),
         ({"cache_creation_input_tokens": 10, "cache_creation": parts(8, 4)}, (8, 2)),
         ({"cache_creation_input_tokens": 5, "cache_creation": parts(8, 1)}, (5, 0)),
@@ -243,7 +243,9 @@ def test_usage_at_the_end_replaces_that_of_the_start() -> None:
 
 
 def test_an_answer_that_breaks_off_is_counted_on_its_prompt_alone() -> None:
-    """Its first `output_tokens` is a place-holder: taken for the count, a broken stream would cost next to nothing."""
+    """The first `output_tokens` is a placeholder: if it were taken for the count, a broken stream would cost next to
+    nothing.
+    """
     start = {"type": "message_start", "message": {"usage": {"input_tokens": 5, "output_tokens": 1}}}
     broken = play(DIALECT, events(start, *text(0, "one", "two")))
     assert broken.usage is None
@@ -306,7 +308,7 @@ def test_streamed_thinking_can_come_back_unmodified() -> None:
 
 
 def test_thinking_that_shows_no_text_waits_for_the_first_output() -> None:
-    """A chunk of its own before the first output would never reach the client."""
+    """A separate chunk before the first output would never reach the client."""
     hidden = block(
         0, {"type": "thinking", "thinking": "", "signature": ""}, {"type": "signature_delta", "signature": "sig"}
     )

@@ -1,4 +1,4 @@
-"""The Anthropic dialect: how much the model is to think, and the form of its answer."""
+"""The Anthropic dialect handles how much the model is to think, and the form of its answer."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The Anthropic dialect: a chat request as a message request."""
+"""The Anthropic dialect converts a chat request to a message request."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def tool_use(call_id: str = "call_1") -> dict[str, Any]:
 
 
 def refused_param(*messages: dict[str, Any], **fields: Any) -> str | None:
-    """The `param` of the refusal, whichever step makes it."""
+    """Returns the `param` of the refusal, whichever step makes it."""
     with pytest.raises(InvalidRequest) as caught:
         dispatch(call(*messages, **fields))
     assert names_the_field(caught.value.message, caught.value.param)
@@ -370,7 +370,7 @@ def test_the_tool_choice_is_translated(choice: Any, parallel: bool | None, expec
 
 @pytest.mark.parametrize("fields", [{"parallel_tool_calls": False}, {"tool_choice": "auto"}, {"tool_choice": "none"}])
 def test_without_tools_there_is_nothing_to_choose(fields: Any) -> None:
-    """The API refuses a choice without tools, also one that changes nothing."""
+    """Without tools the API refuses any choice, even one that changes nothing."""
     assert not {"tools", "tool_choice"} & sent(tools=[], **fields).keys()
 
 

@@ -1,4 +1,4 @@
-"""JSON Schemas for Anthropic, which refuses a part of the standard in structured output and strict tools."""
+"""JSON Schemas are adapted for Anthropic, which refuses parts of the standard in structured output and strict tools."""
 
 import cProfile
 from typing import Any
@@ -54,14 +54,14 @@ PLAIN: Json = {
 
 
 def of_an_answer(schema: Json) -> tuple[Json, tuple[str, ...]]:
-    """The schema of an answer as it is sent, and what is disclosed."""
+    """Returns an answer's schema as it is sent, and what the answer discloses about changes."""
     form = {"type": "json_schema", "json_schema": {"name": "city", "schema": schema, "strict": True}}
     request = DIALECT.request(call(response_format=form), route())
     return orjson.loads(request.body)["output_config"]["format"]["schema"], request.adjusted
 
 
 def of_a_tool(schema: Json, **fields: Any) -> tuple[Json, tuple[str, ...]]:
-    """The schema of a tool's input as it is sent, and what is disclosed."""
+    """Returns the schema of a tool's input as it is sent, and what the answer discloses about changes."""
     function = {"name": "city", "parameters": schema, **fields}
     request = DIALECT.request(call(tools=[{"type": "function", "function": function}]), route())
     return orjson.loads(request.body)["tools"][0]["input_schema"], request.adjusted
@@ -127,7 +127,7 @@ def test_a_keyword_is_left_out_wherever_it_stands(schema: Json, simpler: Json, l
 
 
 def test_anthropics_own_sdk_changes_nothing_more_of_the_types() -> None:
-    from anthropic import transform_schema  # noqa: PLC0415  # which takes a second and a half
+    from anthropic import transform_schema  # noqa: PLC0415  # it takes a second and a half
 
     assert transform_schema(SIMPLER) == SIMPLER
 
@@ -143,7 +143,7 @@ def test_a_schema_that_is_nested_too_deeply_is_refused() -> None:
 
 
 def test_a_check_takes_no_longer_for_a_larger_schema() -> None:
-    """Every region of every offer is checked: a translation of 100,000 properties in each held up the worker."""
+    """Every region of every offer is checked: translating 100,000 properties in each blocked the worker."""
 
     def calls_for(properties: int) -> int:
         schema = {"type": "object", "properties": {str(number): {"minLength": 1} for number in range(properties)}}

@@ -1,4 +1,4 @@
-"""Every dialect of the registry keeps the contract of `DialectContract`."""
+"""Every dialect of the registry passes `DialectContract`."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What an upstream says in an error is found in every shape in use: words, status, code, field, an overflow."""
+"""The parts of an upstream's error are found in every known shape: message, status, code, field, overflow."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from inference.dialects.errors import STATUS_OF, ErrorReport, ReportedError, Tro
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 
 WORDS = "No such thing."
-# As providers, and clients that look for it, have it.
+# These are messages of providers, and of clients that recognise them.
 OVERFLOWS = [
     "prompt is too long: 213462 tokens > 200000 maximum",
     "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length",
@@ -72,7 +72,7 @@ def test_words_are_found_in_the_shapes_of_compatible_servers(body: Any) -> None:
     ids=["half-a-character", "control-character", "no-number", "byte-order-mark"],
 )
 def test_words_are_found_in_json_that_only_some_servers_write(body: bytes) -> None:
-    """Of a prompt that an error repeats, a server in JavaScript or Python may cut a character in halves."""
+    """If an error repeats the prompt, servers in JavaScript or Python may cut a character in halves."""
     report = report_of_body(400, body)
     assert report.words.startswith("The prompt is too long: ")
     assert report.code == "context_length_exceeded"
@@ -168,8 +168,8 @@ def test_nothing_else_is_a_context_overflow(words: str, status: int) -> None:
     assert report_of({"error": {"message": words, "code": "bad_request"}}, status=status).code == "bad_request"
 
 
-# What providers were seen to answer to an operator without credit, with a wrong key, or who is locked out: the status,
-# and the error.
+# Providers were seen to send these if the operator has no credit, a wrong key or a locked account: the status and the
+# error.
 TROUBLES: list[tuple[Trouble, int, Any]] = [
     (
         Trouble.EMPTY,
@@ -212,7 +212,7 @@ TROUBLES: list[tuple[Trouble, int, Any]] = [
         {"error": {"message": "Your account org-1 <ak-1> is suspended due to insufficient balance, please recharge"}},
     ),
 ]
-# What speaks of the request, or of a limit that passes.
+# These are about the request, or about a temporary limit.
 NO_TROUBLES: list[tuple[int, Any]] = [
     (400, {"error": {"message": "Invalid value: 'Your credit balance is too low'. Supported values are: 'auto'."}}),
     (400, {"error": {"message": 'The tool "insufficient funds" is not defined.'}}),
@@ -237,11 +237,11 @@ def test_what_is_no_trouble_of_the_operators_is_none(status: int, body: Any) -> 
 
 
 def test_the_words_of_a_403_are_not_told() -> None:
-    """They may carry a fragment of the operator's key."""
+    """They may contain a part of the operator's key."""
     report = report_of({"error": {"message": "The key sk-live-1 may not use this model."}}, status=403)
     assert (report.words, report.status, report.trouble) == ("", 403, None)
 
 
 def test_the_words_of_a_quota_that_passes_are_not_told() -> None:
-    """They say "your plan and billing", which a customer would take for its own."""
+    """They say "your plan and billing", which customers would take for their own."""
     assert report_of({"error": {"message": "You exceeded your current quota."}}, status=429).words == ""

@@ -1,4 +1,4 @@
-"""What is the OpenAI dialect's own."""
+"""The OpenAI dialect handles what no other dialect has."""
 
 from dataclasses import replace
 from typing import Any
@@ -173,18 +173,18 @@ def test_a_relay_counts_the_cache_by_anthropics_names(reported: dict[str, Any], 
     assert usage_of(reported) == replace(expected, completion=5)
 
 
-Counts = tuple[int, int, int | None]  # of a prompt, of a completion, and cached ones
+Counts = tuple[int, int, int | None]  # prompt, completion and cached tokens
 
 
 @pytest.mark.parametrize(
     ("earlier", "newest", "expected"),
     [
-        # Details that were said once hold as long as the prompt is the same.
+        # Details that were sent once apply as long as the prompt's count stays the same.
         ([(1000, 1, 900)], (1000, 5, None), Usage(100, 900, completion=5)),
         ([(1000, 1, 900), (1000, 3, None)], (1000, 5, None), Usage(100, 900, completion=5)),
         ([(900, 1, 900)], (1000, 5, None), Usage(1000, completion=5)),
         ([(1000, 1, 900)], (1000, 5, 0), Usage(1000, 0, completion=5)),
-        # A prompt that was counted does not fall back to 0, nor a completion.
+        # A count of a prompt or a completion does not fall back to 0.
         ([(100, 1, None)], (0, 5, None), Usage(100, completion=5)),
         ([(100, 3, 60)], (0, 1, None), Usage(40, 60, completion=3)),
         ([(0, 3, None)], (0, 5, None), Usage(0, completion=5)),
@@ -200,7 +200,7 @@ def test_the_newest_usage_of_a_stream_is_completed_by_earlier_ones(
     assert usage_of(DIALECT.decoder(call()).completed(last, before[::-1])) == expected
 
 
-# Thinking in the total alone, as Gemini counts, and a prompt's audio, as Mistral does.
+# Thinking is only in the total, as with Gemini, and a prompt's audio is counted, as with Mistral.
 THOUGHT_BESIDE: dict[str, Any] = {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 90}
 HEARD_BESIDE: dict[str, Any] = {
     "prompt_tokens": 9,
@@ -258,10 +258,10 @@ def counted(completion: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("stream", "completion"),
     [
-        ([finished(0), counted(3), finished(1), counted(3)], 6),  # llama.cpp: each choice behind its finish
+        ([finished(0), counted(3), finished(1), counted(3)], 6),  # llama.cpp: each choice's count after its finish
         ([finished(1), counted(3), finished(0), counted(9)], 12),
         ([finished(0), finished(1), counted(6)], 6),
-        ([finished(0), finished(1), counted(6), counted(6)], 6),  # said twice
+        ([finished(0), finished(1), counted(6), counted(6)], 6),  # sent twice
         ([{**finished(0), "usage": counted(3)["usage"]}, finished(1), counted(6)], 6),  # cumulative, vLLM
         ([counted(0), finished(0), finished(1), counted(6)], 6),  # the prompt's count first
     ],
@@ -283,7 +283,7 @@ def test_a_stream_without_done_is_complete_by_its_finish() -> None:
 
 
 def thinking(*texts: str) -> dict[str, Any]:
-    """A thought as Mistral words it."""
+    """Returns a thought in Mistral's form."""
     return {"type": "thinking", "thinking": [{"type": "text", "text": text} for text in texts], "closed": False}
 
 
@@ -309,7 +309,7 @@ TEXT = {"type": "text", "text": "Paris"}
     ids=str,
 )
 def test_content_in_blocks_is_put_in_words(content: list[Any], expected: dict[str, str]) -> None:
-    """The same of a whole answer and of a stream."""
+    """It holds for whole answers and for streams."""
     reply = DIALECT.reply(orjson.dumps({"choices": [{"message": {"content": content, "x": 1}}]}), call())
     [choice] = chat_answer(reply.body, id="gen-1", created=1, model="m")["choices"]
     assert choice["message"] == {"role": "assistant", "content": None, "refusal": None, "x": 1, **expected}

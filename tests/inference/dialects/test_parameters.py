@@ -1,4 +1,4 @@
-"""Fields of a request that an upstream does not take, in both dialects."""
+"""Both dialects handle fields that an upstream does not accept."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ def test_and_goes_as_it_came_where_nothing_is_known(fields: dict[str, Any]) -> N
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("fields", UNUSUAL, ids=ids)
 def test_what_would_change_the_answer_is_refused_by_name(dialect: str, fields: dict[str, Any]) -> None:
-    """By Anthropic's dialect without a word in the catalogue."""
+    """Anthropic's dialect refuses them without an entry in the catalogue."""
     asked = call(**fields, choices=fields.get("n", 1))
     at = route(upstream(dialect=dialect)) if dialect == "anthropic" else refusing(dialect, *fields)
     with pytest.raises(InvalidRequest) as caught:

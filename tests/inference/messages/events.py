@@ -1,4 +1,4 @@
-"""A stream of the Messages API as it came, held to what every client of it relies on."""
+"""Reads a stream of the Messages API, and checks what every client relies on."""
 
 import json
 from dataclasses import dataclass
@@ -18,28 +18,30 @@ CLOCK: Json = {"name": "clock", "input_schema": {"type": "object", "properties":
 
 
 def ask(customer: Customer, model: str, headers: dict[str, str] | None = None, **fields: Any) -> requests.Response:
-    """The raw response to a hello."""
+    """Sends a hello and returns the raw response."""
     body = {"model": model, "max_tokens": 64, "messages": HELLO, **fields}
     return customer.http.post(f"{PATH}?beta=true", json=body, headers=headers)
 
 
 @dataclass(frozen=True)
 class Events:
-    """The events of a stream that has ended."""
+    """Holds the events of a stream that has ended."""
 
     headers: requests.structures.CaseInsensitiveDict[str]
     all: list[Json]
 
     @classmethod
     def of(cls, reply: requests.Response) -> Self:
-        """Reads a stream: one message, blocks one after the other, and one end or one error behind all of it."""
+        """Reads a stream and checks that it has one message, blocks one after the other, and at the end one stop or one
+        error.
+        """
         assert reply.status_code == 200, reply.text
         assert reply.headers["Content-Type"] == "text/event-stream"
         return cls.read([reply.content], reply.headers)
 
     @classmethod
     def read(cls, frames: list[bytes], headers: requests.structures.CaseInsensitiveDict[str] | None = None) -> Self:
-        """The same of frames."""
+        """Reads frames and checks them like a stream."""
         *pieces, rest = b"".join(frames).decode().split("\n\n")
         assert rest == ""
         events = [_event(piece) for piece in pieces]
@@ -60,7 +62,7 @@ class Events:
 
     @property
     def last(self) -> Json:
-        """The event with the usage and the metadata, or the error."""
+        """Returns the event with the usage and the metadata, or the error."""
         (last,) = self.named("message_delta") or self.named("error")
         return last
 
@@ -77,7 +79,7 @@ def _event(piece: str) -> Json:
 
 
 def _require_blocks_in_order(events: list[Json]) -> None:
-    """One block is open at a time, and indices ascend."""
+    """Checks that one block is open at a time, and that indices ascend."""
     is_open, index = False, -1
     for event in events:
         match event["type"]:

@@ -1,4 +1,4 @@
-"""The events of a message, from the normalised chunks of a chat; and the bill and the errors in them."""
+"""The events of a message, with bill and errors, are made from the normalised chunks of a chat."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ USAGE: Json = {
 
 
 class Stream:
-    """A stream in the making: the upstream's deltas through the normaliser into frames."""
+    """Passes an upstream's deltas through the normaliser and collects the frames."""
 
     def __init__(self) -> None:
         self.normaliser = ChatNormaliser(id="msg_1", created=7, model="sim/test/echo/FRPAR", choices=1)
@@ -71,7 +71,7 @@ def fragment(index: int, arguments: str, name: str = "") -> Json:
 
 
 def calls(events: Events) -> list[tuple[str, Any]]:
-    """Each call with its input, as a client puts it together."""
+    """Returns each call with its input, as a client puts it together."""
     inputs = {
         event["index"]: [event["content_block"]["name"], ""]
         for event in events.named("content_block_start")

@@ -1,4 +1,4 @@
-"""Claude Code itself, headless, through the gateway: it reads a file, edits it, runs a command and finishes."""
+"""Claude Code itself runs headless with the gateway: it reads a file, edits it, runs a command and finishes."""
 
 import json
 import os
@@ -29,7 +29,7 @@ TOLD = {
 
 
 def claude(account: Customer, folder: Path, model: str, prompt: str, **variables: str) -> Any:
-    """What the program says of its turns, set up as in docs/clients.md, at home and at work in folders of its own."""
+    """Runs the program in folders of its own, set up as in docs/clients.md, and returns its report on its turns."""
     (folder / "work").mkdir(exist_ok=True)
     home = folder / "home"
     home.mkdir()
@@ -101,7 +101,7 @@ def test_what_is_futile_is_asked_once_and_a_rate_limit_as_often_as_it_is_told(
 ) -> None:
     with agents.counted(simulator) as asked:
         output = claude(account, tmp_path, f"{models}/{slug}", "Say hello.", CLAUDE_CODE_MAX_RETRIES=str(RETRIES))
-    # A model that speaks Messages refuses its system message in mid-conversation first, and it goes on without.
+    # A model that speaks Messages first refuses the program's system message within a conversation; it then omits it.
     more = 1 if (models, slug) == ("simanthropic/claude", "agent-overflow") else 0
     assert asked == dict.fromkeys(agents.FAILURES, 0) | {slug: ASKED[slug] + more}
     status, words = TOLD[slug]
@@ -111,5 +111,5 @@ def test_what_is_futile_is_asked_once_and_a_rate_limit_as_often_as_it_is_told(
 
 
 def step(name: str, **arguments: str) -> Any:
-    """A step of the script."""
+    """Returns a step of the script."""
     return {"name": name, "arguments": arguments}

@@ -1,4 +1,4 @@
-"""A stall, a killed worker and a drain on the Messages API: settled as on every other (test_crashes.py)."""
+"""A stall, a killed worker and a drain are settled on the Messages API as on every other (test_crashes.py)."""
 
 import contextlib
 

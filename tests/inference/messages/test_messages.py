@@ -1,4 +1,4 @@
-"""`POST /v1/messages` through Anthropic's official client, in both dialects: answers, tools, thinking, bills."""
+"""`POST /v1/messages` works with Anthropic's official client in both dialects: answers, tools, thinking, bills."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from tests.servers.gateway import GatewayServer
 Json = dict[str, Any]
 
 WAYS = ["sim/test", "simanthropic/claude"]
-COST = 0.0000036  # of "hello there", in and out
+COST = 0.0000036  # for "hello there", in and out
 every_way = pytest.mark.parametrize("way", WAYS)
 streamed_or_whole = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 
@@ -83,7 +83,7 @@ def test_a_loop_of_tools_with_thinking_that_is_sent_back(account: Customer, way:
     conversation += [{"role": "assistant", "content": first.content}, {"role": "user", "content": results}]
     second: Any = client.messages.create(messages=conversation, **asked)
     assert second.content[-1].text == "The tool says: fine fine"
-    # Another provider's thinking has no signature that Anthropic would take: it stays behind, and nothing fails.
+    # Another provider's thinking has no signature that Anthropic accepts: it is left out, and nothing fails.
     other = WAYS[1 - WAYS.index(way)]
     third: Any = client.messages.create(messages=conversation, **{**asked, "model": f"{other}/reasoning-tools"})
     assert third.content[-1].text == "The tool says: fine fine"
@@ -173,7 +173,7 @@ def test_errors_are_in_anthropics_envelope(account: Customer, way: str) -> None:
     ):
         reply = account.http.post(PATH, json={"max_tokens": 16, "messages": HELLO, **fields})
         body = reply.json()
-        # Claude Code retries what is overloaded for minutes, whatever the header says.
+        # Claude Code retries overloaded servers for minutes, whatever the header says.
         assert (reply.headers.get("x-should-retry") == "false") is (kind != "overloaded_error")
         assert (reply.status_code, body["type"], body["error"]["type"]) == (status, "error", kind)
         assert body["request_id"] == reply.headers["X-Request-Id"]
@@ -205,7 +205,7 @@ def test_a_stream_that_breaks_says_so_and_bills_what_was_delivered(account: Cust
 def test_usage_that_contradicts_itself_is_not_billed(account: Customer, way: str) -> None:
     refused = ask(account, f"{way}/bad-usage")
     assert (refused.status_code, refused.json()["error"]["type"]) == (503, "api_error")
-    # Anthropic counts the prompt at the start, so that it is known before the stream begins.
+    # Anthropic counts the prompt at the start, so it is known before the stream begins.
     early = way == "simanthropic/claude"
     again = ask(account, f"{way}/bad-usage", stream=True)
     error = again.json()["error"] if early else Events.of(again).last["error"]

@@ -1,4 +1,4 @@
-"""An upstream that speaks the Messages API may say anything: what passes is an answer or a fault in order."""
+"""Whatever an upstream of the Messages API sends, the result is an answer or a proper fault."""
 
 from collections.abc import Iterable
 from random import Random
@@ -19,7 +19,7 @@ from tests.inference.test_nonsense import RECORDINGS, STREAMS, WHOLE, drawing, s
 
 __all__ = ["drawing"]
 
-DRAWN = 400  # of each recording
+DRAWN = 400  # for each recording
 CALL = Call(Shape.MESSAGES, "m", {"messages": [{"role": "user", "content": "hello there"}]}, max_tokens=64)
 DIALECT = DIALECTS["anthropic"]
 DEEP = "[" * 300 + "]" * 300

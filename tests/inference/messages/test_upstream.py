@@ -1,4 +1,4 @@
-"""What reaches an upstream of a message request: as it came where the upstream speaks it, else as a chat."""
+"""A message request reaches an upstream unchanged if the upstream speaks Messages, and otherwise as a chat."""
 
 import json
 from typing import Any
@@ -35,7 +35,7 @@ CONVERSATION: list[Json] = [
 
 
 def received(customer: Customer, model: str, headers: dict[str, str] | None = None, **fields: Any) -> Json:
-    """What reached the upstream: `describe` answers with it."""
+    """Returns the request that reached the upstream, which `describe` answers with."""
     reply = ask(customer, model, headers, **fields)
     assert reply.status_code == 200, reply.text
     described: Json = json.loads(reply.json()["content"][0]["text"])
@@ -258,11 +258,11 @@ IN_SCHEMA: Json = {"type": "json_schema", "schema": {}}
 @pytest.mark.parametrize(
     ("fields", "disclosed"),
     [
-        # What a message says beside its role and content.
+        # These fields of a message are neither its role nor its content.
         ({"messages": [*HELLO, {"role": "system", "content": [], "output_config": {"a": 1}}]}, "output_config"),
         ({"messages": [{**HELLO[0], **CACHED}]}, "cache_control"),
         ({"messages": [*HELLO, {"role": "assistant", "content": "x", "stop_reason": None}]}, None),
-        # Thinking and effort.
+        # These concern thinking and effort.
         ({"thinking": {"type": "enabled"}}, "thinking"),
         ({"thinking": {"type": "deep"}}, "thinking"),
         ({"thinking": {"type": "adaptive"}}, None),
@@ -275,7 +275,7 @@ IN_SCHEMA: Json = {"type": "json_schema", "schema": {}}
         ({"output_config": {"effort": "max"}}, "output_config.effort"),
         ({"output_config": {"effort": "low"}}, None),
         ({"output_config": {"effort": "high"}}, None),
-        # The form of the answer.
+        # These concern the form of the answer.
         ({"output_config": {"format": {**IN_SCHEMA, "name": "x"}}}, "output_config.format.name"),
         (
             {
@@ -332,7 +332,7 @@ def test_a_client_that_leaves_in_the_middle_pays_for_what_it_got(account: Custom
 
 
 @pytest.mark.parametrize(
-    ("text", "tokens"),  # as the larger of tiktoken's cl100k_base and o200k_base counts them
+    ("text", "tokens"),  # the larger count of tiktoken's cl100k_base and o200k_base
     [
         ("Why is the sky blue, and why are sunsets red?", 13),
         ("a b c d", 4),

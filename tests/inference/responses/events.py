@@ -1,4 +1,4 @@
-"""A Responses stream as its events, which are checked for what holds of every one."""
+"""Reads the events of a Responses stream, and checks what applies to all of them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ ENDINGS = ("response.completed", "response.incomplete", "response.failed")
 
 @dataclass(frozen=True)
 class Events:
-    """The events of one stream, without `[DONE]`."""
+    """Holds the events of one stream, without `[DONE]`."""
 
     all: list[Json]
 
@@ -31,8 +31,11 @@ class Events:
 
     @classmethod
     def read(cls, frames: Iterable[bytes]) -> Self:
-        """What the frames say. Each event is named as its data, they are numbered without a gap, one ending is the last
-        of them, every item that was opened is closed and in the final response, and `[DONE]` is behind it."""
+        """Parses and checks the frames.
+
+        Each event has its data's type as its name, their numbers have no gap, there is one ending as the last event,
+        every opened item is closed and in the final response, and `[DONE]` follows.
+        """
         *events, done, rest = b"".join(frames).decode().split("\n\n")
         assert (done, rest) == (DONE, "")
         received = []
@@ -56,17 +59,17 @@ class Events:
 
     @property
     def types(self) -> list[str]:
-        """The types in order, each once where it repeats."""
+        """Returns the types in order; adjacent repeats are listed once."""
         types = [event["type"].removeprefix("response.") for event in self.all]
         return [name for before, name in zip([None, *types], types, strict=False) if name != before]
 
     @property
     def final(self) -> Json:
-        """The response of the last event."""
+        """Returns the response in the last event."""
         response: Json = self.all[-1]["response"]
         return response
 
     @property
     def text(self) -> str:
-        """What the message says, delta by delta."""
+        """Returns the message's text, put together from its deltas."""
         return "".join(event["delta"] for event in self.named("response.output_text.delta"))

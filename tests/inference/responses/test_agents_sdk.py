@@ -1,4 +1,4 @@
-"""OpenAI's Agents SDK, whose default is the Responses API: an agent with a tool, whole and streamed."""
+"""OpenAI's Agents SDK works, whose default is the Responses API: an agent with a tool, whole and streamed."""
 
 import asyncio
 

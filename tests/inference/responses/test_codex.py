@@ -1,4 +1,4 @@
-"""Codex CLI itself, headless, through the gateway: it reads a file, edits it, runs a command and finishes."""
+"""Codex CLI itself runs headless with the gateway: it reads a file, edits it, runs a command and finishes."""
 
 import json
 import os
@@ -42,7 +42,7 @@ PATCH = """*** Begin Patch
 
 @dataclass(frozen=True)
 class Codex:
-    """The program, at home and at work in folders of its own."""
+    """Runs the program, with home and working folders of its own."""
 
     account: Customer
     folder: Path
@@ -55,7 +55,7 @@ class Codex:
         )
 
     def describe(self, model: str) -> None:
-        """Gives it a catalogue in which the model edits files by a custom tool, as OpenAI's do."""
+        """Gives it a catalogue in which the model edits files by a custom tool, as OpenAI's models do."""
         described = next(
             each for each in json.loads(self.run("debug", "models"))["models"] if each["slug"] == "gpt-5.5"
         )
@@ -69,7 +69,7 @@ class Codex:
         return done.stdout
 
     def tried(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """The program's end, whatever it was."""
+        """Runs the program and returns its result, whatever it is."""
         home = str(self.folder / "home")
         return subprocess.run(
             [installed(ROOT / "tests" / "codex") / "node_modules" / ".bin" / "codex", *command],
@@ -156,5 +156,5 @@ def test_a_failure_is_asked_for_as_often_as_its_settings_say_and_told(
 
 
 def shell(command: str) -> Any:
-    """A step of the script."""
+    """Returns a step of the script."""
     return {"name": "exec_command", "arguments": {"cmd": command}}

@@ -1,4 +1,4 @@
-"""The points that the compliance suite of Open Responses checks, in each of its cases, on both dialects."""
+"""Both dialects pass the points that the compliance suite of Open Responses checks, in each of its cases."""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ Json = dict[str, Any]
 Types = tuple[type, ...]
 
 NULL = type(None)
-# The fields that every response has, and what they may be.
+# Maps each field that every response has to its types.
 FIELDS: dict[str, Types] = {
     **dict.fromkeys(("id", "status", "model", "service_tier", "truncation"), (str,)),
     **dict.fromkeys(("created_at", "top_logprobs"), (int,)),
@@ -40,7 +40,7 @@ def item(role: str, content: Any) -> Json:
 
 
 class Case(NamedTuple):
-    """What is sent, and the item that must be in the answer."""
+    """Holds a request, and the item that the answer must contain."""
 
     input: list[Json]
     slug: str = "echo"

@@ -1,4 +1,4 @@
-"""The items and events of a response, from the normalised chunks of a chat."""
+"""The items and events of a response are made from the normalised chunks of a chat."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def asked(**fields: Any) -> Call:
 
 
 class Stream:
-    """A stream in the making: the upstream's deltas through the normaliser into frames."""
+    """Passes an upstream's deltas through the normaliser and collects the frames."""
 
     def __init__(self, **fields: Any) -> None:
         self.normaliser = ChatNormaliser(id=ID, created=7, model="sim/test/echo/FRPAR", choices=1)

@@ -1,4 +1,4 @@
-"""Events of an upstream that has the Responses API itself, on their way to the client."""
+"""Events of an upstream with the Responses API are passed on to the client."""
 
 from random import Random
 from typing import Any
@@ -53,7 +53,7 @@ EVENTS: list[Json] = [
 
 
 class Stream:
-    """A stream on its way."""
+    """Passes an upstream's events on to a client."""
 
     def __init__(self) -> None:
         self.events = self.framing = PassedResponse(id="resp_01a2", model="sim/test/echo/FRPAR")
@@ -67,7 +67,7 @@ class Stream:
 
 def test_events_are_numbered_anew_and_the_last_has_the_bill() -> None:
     stream = Stream()
-    stream.take(b'{"type":"keepalive","sequence_number":0}')  # no event of a response: it is not passed on
+    stream.take(b'{"type":"keepalive","sequence_number":0}')  # it is not an event of a response, and not passed on
     for event in EVENTS:
         stream.take(orjson.dumps({**event, "sequence_number": 99}))
     events = Events.read([*stream.frames, *stream.framing.finished(REPORT)])

@@ -1,4 +1,4 @@
-"""A Responses request as the chat that goes upstream, and what is refused of it."""
+"""A Responses request becomes the chat that goes upstream, or is refused."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -33,7 +33,7 @@ def messages(*items: Json, **fields: Any) -> list[Json]:
 
 
 def refused(**fields: Any) -> tuple[str | None, str]:
-    """The `param` and the words of a refusal."""
+    """Returns the `param` and the message of a refusal."""
     with pytest.raises((InvalidRequest, serializers.ValidationError)) as caught:
         call(**fields)
     error = from_exception(caught.value)
@@ -268,7 +268,7 @@ def test_a_tool_choice_of_each_form(choice: Any, sent: Any, names: list[str]) ->
 
 
 class Walked(list[Json]):
-    """Counts how often it is walked through."""
+    """Counts how often the list is iterated."""
 
     walks = 0
 
@@ -279,7 +279,7 @@ class Walked(list[Json]):
 
 @pytest.mark.parametrize("many", [2, 50])
 def test_allowed_tools_are_found_in_as_many_walks_however_many_they_are(many: int) -> None:
-    """A walk for each would be a hundred million steps for ten thousand tools, during which nobody else is served."""
+    """One walk for each would take a hundred million steps for ten thousand tools, and block all other requests."""
     functions = Walked({"type": "function", "function": {"name": f"f{number}"}} for number in range(many))
     allowed = [{"type": "function", "name": f"f{number}"} for number in range(many)]
     choice_of({"type": "allowed_tools", "mode": "auto", "tools": allowed}, Tools(functions, {}))

@@ -1,4 +1,4 @@
-"""`POST /v1/responses` through the official client, in both dialects: answers, streams, tools, reasoning, bills."""
+"""`POST /v1/responses` works with the official client in both dialects: answers, streams, tools, reasoning, bills."""
 
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from tests.servers.customer import Customer
 Json = dict[str, Any]
 
 PATH = "/v1/responses"
-# Chat in each dialect, and an upstream that has the Responses API itself.
+# These are chat in each dialect, and an upstream with the Responses API.
 WAYS = ["sim/test", "simanthropic/claude", "sim/native"]
 WEATHER: FunctionToolParam = {
     "type": "function",
@@ -28,11 +28,11 @@ WEATHER: FunctionToolParam = {
     "strict": False,
 }
 CLOCK: FunctionToolParam = {**WEATHER, "name": "clock"}
-COST = 0.0000036  # of "hello there", in and out
+COST = 0.0000036  # for "hello there", in and out
 
 
 def ask(customer: Customer, model: str, **fields: Any) -> requests.Response:
-    """The raw response."""
+    """Sends the request and returns the raw response."""
     return customer.http.post(PATH, json={"model": model, "input": "hello there", **fields})
 
 
@@ -80,7 +80,7 @@ def test_the_official_clients_stream_helper_ends_with_the_whole_response(account
 
 
 class City(BaseModel):
-    """What the model is to answer with."""
+    """Describes what the model is to answer with."""
 
     name: Literal["Paris"]
 
@@ -123,7 +123,7 @@ def test_a_custom_tool_is_called_by_its_input_and_answered(account: Customer, wa
     patch: Any = {"type": "custom", "name": "apply_patch", "description": "Edits files."}
     events = stream(account, f"{way}/tools", tools=[patch])
     (call,) = events.final["output"]
-    # The simulator fills the argument that it knows; what is no `input` is passed on as it came.
+    # The simulator fills the argument that it knows; whatever is not `input` is passed on unchanged.
     assert (call["type"], call["name"], call["input"]) == ("custom_tool_call", "apply_patch", '{"query":"hello there"}')
     result = {"type": "custom_tool_call_output", "call_id": call["call_id"], "output": "ok"}
     conversation = [{"role": "user", "content": "hello there"}, call, result]
@@ -172,7 +172,7 @@ def test_an_upstream_that_has_the_api_gets_the_request_as_it_came(account: Custo
 def test_a_stream_of_an_upstream_that_has_the_api_is_its_own(account: Customer) -> None:
     events = stream(account, "sim/native/reasoning-tools", tools=[WEATHER])
     reasoning, call = events.final["output"]
-    assert reasoning["encrypted_content"] == "sim"  # what only the upstream can read travels
+    assert reasoning["encrypted_content"] == "sim"  # what only the upstream can read is passed on
     assert call["id"].startswith("fc_sim_")
     assert {event["response"]["id"] for event in events.all if "response" in event} == {events.final["id"]}
     (record,) = bills.records(account)
@@ -284,7 +284,7 @@ def test_what_was_answered_is_not_found_again(account: Customer, method: str, pa
 
 def test_a_request_is_counted_without_being_served_or_billed(account: Customer) -> None:
     counted = account.openai().responses.input_tokens.count(model="sim/test/echo", input="hello there")
-    assert (counted.object, counted.input_tokens) == ("response.input_tokens", 7)  # with four for the message's frame
+    assert (counted.object, counted.input_tokens) == ("response.input_tokens", 7)  # 4 frame the message
     more = account.http.post(f"{PATH}/input_tokens", json={"model": "sim/test/echo", "input": "hi", "tools": [WEATHER]})
     assert more.json()["input_tokens"] > 7
     assert refusal(account.http.post(f"{PATH}/input_tokens", json={"model": "sim/test/echo"})).param == "input"
@@ -296,7 +296,7 @@ def test_a_request_is_counted_without_being_served_or_billed(account: Customer) 
 @pytest.mark.parametrize("path", [PATH, "/api/v1/responses"])
 @pytest.mark.parametrize("asked", ["Connection: Upgrade\r\nUpgrade: websocket", "Connection: keep-alive"])
 def test_a_websocket_is_told_to_use_http(account: Customer, path: str, asked: str) -> None:
-    """A proxy that does not upgrade takes the two headers of the connection away."""
+    """A proxy that does not upgrade removes the two headers of the connection."""
     handshake = (
         f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {account.key}\r\n{asked}\r\n"
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
