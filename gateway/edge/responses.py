@@ -96,12 +96,17 @@ def require_allowed(request: HttpRequest) -> None:
         raise too_large()
 
 
+class _RequestHead(HttpRequest):
+    """A request of which only the headers are looked at. Django's constructor costs ten times the check itself."""
+
+    def __init__(self, environ: Environ) -> None:
+        self.META = environ
+
+
 def is_allowed(environ: Environ) -> bool:
     """Tells whether `require_allowed` would pass."""
-    request = HttpRequest()
-    request.META = environ
     try:
-        require_allowed(request)
+        require_allowed(_RequestHead(environ))
     except (ApiError, DisallowedHost):
         return False
     return True
