@@ -1,4 +1,4 @@
-"""`python -m bench`: starts a PostgreSQL of its own, measures, and prints its tables (docs/benchmarks.md)."""
+"""`python -m bench` starts a PostgreSQL of its own, measures, and prints its tables (docs/benchmarks.md)."""
 
 import os
 import platform
@@ -25,7 +25,7 @@ def measure(
     plan: Plan,
     report: Callable[[str], object],
 ) -> None:
-    """Reports all tables but that of instructions, each as soon as it is complete; those `synced` have fsync on."""
+    """Reports all tables except that of instructions, each when it is complete; databases in `synced` use fsync."""
     with running(databases, folder, plan) as servers:
         compared = list(traffic.measure(servers, plan))
         report(table(COMPARED_HEAD, compared))

@@ -1,6 +1,6 @@
-"""`python -m bench.arithmetic`: what docs/scaling.md works out from the figures that it has measured, worked out anew.
+"""`python -m bench.arithmetic` recomputes what docs/scaling.md derives from its measured figures.
 
-The measured figures are read from its first table. Each line ends with what the document says it comes to.
+The measured figures are read from its first table. Each line ends with the result that the document gives.
 """
 
 import re
@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from bench.capacity import CORES_OF_POSTGRESQL, DOCUMENT, FSYNC_SECONDS, MOST_TOGETHER, measured
 
 REQUESTS = 1_000_000
-BUSY = 3  # cores are busy a third of the time
-CORE_HOUR, GB_MONTH = 0.04, 0.10  # what they cost
+BUSY = 3  # times the cores needed: cores are busy a third of the time
+CORE_HOUR, GB_MONTH = 0.04, 0.10  # their prices
 
 
 def lines() -> Iterator[tuple[str, float]]:
-    """What is worked out, and what it comes to."""
+    """Yields the name of each result, and the result."""
     text = DOCUMENT.read_text()
 
     def stated(pattern: str) -> float:

@@ -1,4 +1,4 @@
-"""`python -m bench.capacity`: gateways on one PostgreSQL, simulated where no machine is big enough to measure them.
+"""`python -m bench.capacity` simulates many gateways on one PostgreSQL, for which no machine is large enough.
 
 docs/scaling.md has the model, its table, and the times of a core, which are read from there.
 """
@@ -20,20 +20,20 @@ REQUESTS = 20_000
 
 
 class Times(NamedTuple):
-    """Seconds of a core."""
+    """Holds seconds of a core."""
 
     gateway: float  # for an ordinary whole answer
-    look_up: float  # of PostgreSQL's, for the key
+    look_up: float  # PostgreSQL's time, for the key
     settlement: float
 
     @property
     def database(self) -> float:
-        """PostgreSQL's, of a request."""
+        """Returns PostgreSQL's time for a request."""
         return self.look_up + self.settlement
 
 
 class Row(NamedTuple):
-    """The outcome of one rate, in requests per second."""
+    """Holds the outcome of one rate, in requests per second."""
 
     gateways: int
     accounts: int
@@ -43,14 +43,14 @@ class Row(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """A settlement whose statement is done: when, and by which worker."""
+    """Holds when a settlement's statement was done, and by which worker."""
 
     at: float
     worker: int
 
 
 def measured() -> Times:
-    """The figures of the document's first table."""
+    """Returns the figures of the document's first table."""
     text = DOCUMENT.read_text()
     patterns = r"instructions a nanosecond \| ([\d.]+) ms", r"(\d+) µs for its SELECT", r"(\d+) µs of the backend"
     gateway, look_up, settlement = (float(found[1]) for pattern in patterns if (found := re.search(pattern, text)))
@@ -58,12 +58,12 @@ def measured() -> Times:
 
 
 def most(times: Times, gateways: int) -> float:
-    """Requests a second at which either the gateways' cores or PostgreSQL's are all busy."""
+    """Returns the requests per second that keep all cores of either the gateways or PostgreSQL busy."""
     return min(gateways * CORES_OF_A_GATEWAY / times.gateway, CORES_OF_POSTGRESQL / times.database)
 
 
 def simulate(times: Times, gateways: int, accounts: int, offered: float) -> Row:
-    """Events in the order of time: each is a request that begins to wait for the core of its next step."""
+    """Simulates events in the order of time: each is a request that begins to wait for the core of its next step."""
     chance = random.Random(1)  # noqa: S311  # the same each time
     workers = gateways * CORES_OF_A_GATEWAY
     free: dict[str, list[float]] = {"gateway": [0.0] * workers, "postgresql": [0.0] * CORES_OF_POSTGRESQL}
@@ -91,7 +91,10 @@ def simulate(times: Times, gateways: int, accounts: int, offered: float) -> Row:
 
 
 def _committed(settled: list[Settled], times: Times) -> Iterator[tuple[Settled, float]]:
-    """The settlements of one account and the moments of their commits: the first's worker takes its others along."""
+    """Yields one account's settlements and the times of their commits.
+
+    A worker's first settlement commits the worker's other waiting ones too.
+    """
     waiting = sorted(settled)
     free = 0.0
     while waiting:

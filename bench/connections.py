@@ -1,6 +1,6 @@
-"""`python -m bench.connections`: how many requests open a connection to their upstream, by the number of accounts.
+"""`python -m bench.connections` computes how many requests open a connection to their upstream, by number of accounts.
 
-The worker's pool is the product's, its clock and its sockets are simulated (docs/scaling.md#connections-to-providers).
+The worker's pool is the product's; its clock and sockets are simulated (docs/scaling.md#connections-to-providers).
 """
 
 import os
@@ -13,15 +13,15 @@ from uuid import uuid4
 from gateway.fastpath import connections
 
 ACCOUNTS = (1, 10, 100, 1000, 5000)
-RATES = (5, 20, 50)  # requests a second of one worker
+RATES = (5, 20, 50)  # requests per second of one worker
 ANSWER_SECONDS = 3.0
-SWEEP_SECONDS = 10.0  # as `gateway.fastpath.http_client` looks for connections that have been idle for long
+SWEEP_SECONDS = 10.0  # like `gateway.fastpath.http_client` when it closes idle connections
 WARM_UP_SECONDS, SECONDS = 200.0, 800.0
 ORIGIN = connections.Origin(is_tls=False, host="upstream", port=1)
 
 
 class Silent:
-    """A socket on which nothing ever comes."""
+    """Acts as a socket that never receives anything."""
 
     fd, _ = os.pipe()
 
@@ -32,11 +32,11 @@ class Silent:
         raise BlockingIOError
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing: there is nothing to close."""
 
 
 class Simulated:
-    """A simulated clock and connections for the pool."""
+    """Provides the pool with a simulated clock and connections."""
 
     def __init__(self) -> None:
         self.now, self.opened = 0.0, 0
@@ -50,7 +50,7 @@ class Simulated:
 
 
 def simulate(accounts: int, rate: float) -> tuple[float, int]:
-    """The share of the requests that opened a connection, and the most connections that were idle at once."""
+    """Returns the share of requests that opened a connection, and the largest number of idle connections."""
     world = Simulated()
     with mock.patch.multiple(connections, time=world, _connected=world.connected):
         found = _simulate(world, accounts, rate)
@@ -86,7 +86,7 @@ def _simulate(world: Simulated, accounts: int, rate: float) -> tuple[float, int]
 
 
 def main() -> None:
-    """Prints a table: opened connections by the request, and the most that were idle."""
+    """Prints a table: opened connections per request, and the largest number of idle ones."""
     print("accounts" + "".join(f"{f'{rate} a second':>22}" for rate in RATES))
     for accounts in ACCOUNTS:
         cells = [simulate(accounts, rate) for rate in RATES]

@@ -1,4 +1,4 @@
-"""`python -m bench.events [PATTERN…]`: instructions that one event of a recorded stream costs.
+"""`python -m bench.events [PATTERN…]` counts the instructions for one event of a recorded stream.
 
 Reader, normaliser and framing run under callgrind, one event a read (docs/benchmarks.md#recorded-events).
 """
@@ -27,15 +27,15 @@ from tests.servers.process import ROOT
 
 LEAST_EVENTS = 20
 ACCEPTED = 40.0  # thousand instructions
-PLAY = "--play"  # how this module is started under callgrind
-MARK = "getppid"  # callgrind writes a profile whenever this function of libc is called; nothing else here calls it
+PLAY = "--play"  # this module is started with it under callgrind
+MARK = "getppid"  # callgrind writes a profile at each call of this libc function, which nothing else here calls
 TOLD_AS = {"messages": ("messages", "chat")}
 EVENT = re.compile(rb".+?(?:\r\n\r\n|\n\n|\r\r|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A recorded stream, and the form in which its client hears it."""
+    """Holds a recorded stream, and the API in which its client receives it."""
 
     recording: Recording
     form: str
@@ -48,7 +48,7 @@ class Told:
 
 
 def chosen(patterns: Iterable[str]) -> list[Told]:
-    """The recorded streams that are long enough, in every form."""
+    """Returns the recorded streams that are long enough, in every API."""
     is_asked = re.compile("|".join(patterns))
     return [
         Told(recording, form, blocks)
@@ -60,7 +60,7 @@ def chosen(patterns: Iterable[str]) -> list[Told]:
 
 
 class Played:
-    """An upstream call that reads one recorded event after the other, at once."""
+    """Acts as an upstream call that reads one recorded event after the other, at once."""
 
     sent_bytes = 0
 
@@ -73,12 +73,12 @@ class Played:
 
 
 def _nothing() -> None:
-    """Deadlines that nobody waits for."""
+    """Replaces deadlines, which are not needed here."""
 
 
 def player(told: Told) -> Callable[[], int]:
-    """A function that plays the whole stream and returns how many bytes its client got."""
-    from django.conf import settings  # noqa: PLC0415  # Django has to be set up before
+    """Returns a function that plays the whole stream and returns how many bytes its client got."""
+    from django.conf import settings  # noqa: PLC0415  # needs Django's setup
     from django.utils.module_loading import import_string  # noqa: PLC0415
     from rest_framework.exceptions import ValidationError  # noqa: PLC0415
 
@@ -123,13 +123,13 @@ def player(told: Told) -> Callable[[], int]:
 
 
 def play_all(patterns: list[str]) -> None:
-    """Plays every stream, once to warm up and once, when it is told to on its input, between two marks each."""
+    """Plays every stream, once to warm up and once, when its input says so, between two marks each."""
     import django  # noqa: PLC0415
 
     os.environ["DJANGO_SETTINGS_MODULE"] = "gateway.settings"
     django.setup()
     players = [player(told) for told in chosen(patterns)]
-    told_of = [number for number, play in enumerate(players) if play()]  # nothing is told of what no form understands
+    told_of = [number for number, play in enumerate(players) if play()]  # leaves out streams that no API can express
     gc.collect()
     gc.disable()
     print(json.dumps(told_of), flush=True)
@@ -142,7 +142,7 @@ def play_all(patterns: list[str]) -> None:
 
 
 def count(patterns: list[str], folder: Path) -> dict[int, int]:
-    """The instructions of the chosen streams, by their number, in a process under callgrind."""
+    """Returns the instructions of the chosen streams, by their number, in a process under callgrind."""
     callgrind = Callgrind(folder, f"--dump-before={MARK}")
     command = callgrind.command([sys.executable, "-m", "bench.events", PLAY, *patterns])
     pipe = subprocess.PIPE

@@ -1,6 +1,6 @@
-"""`python -m bench.figures`: measures the figures of README and docs again, and fails where a document says another.
+"""`python -m bench.figures` measures the figures of README and docs again, and fails if a document differs.
 
-Each has a command, which stands beside it in its document; they take four minutes together. Instructions and
+Each figure has a command, which is given next to it in its document; together they take four minutes. Instructions and
 bytes may differ a little from machine to machine; times are not compared.
 """
 
@@ -33,18 +33,18 @@ NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
 
 class Figure(NamedTuple):
-    """Numbers of a document, and those of a command's output that they are to be."""
+    """Holds a pattern for numbers in a document, and one for the numbers in a command's output that they must equal."""
 
     document: str
     name: str
-    says: str  # what finds them in the document: the groups, or all of it where there are none
+    says: str  # finds them in the document: the groups, or the whole match without groups
     command: str
-    prints: str  # what finds them in the output
-    tolerance: float = 0.0  # as a share of what is measured
+    prints: str  # finds them in the output
+    tolerance: float = 0.0  # as a share of the measured value
 
 
 class NotCompared(NamedTuple):
-    """Figures that stay as they were measured, by words that stand beside them."""
+    """Holds figures that are not measured again, by words next to them."""
 
     document: str
     words: str
@@ -209,21 +209,21 @@ NOT_COMPARED = (
 
 
 def numbers(pattern: str, text: str) -> list[float]:
-    """The numbers in the groups of each place that the pattern is found in, or in all of the place."""
+    """Returns the numbers in the groups of each match of the pattern, or in the whole match."""
     found = re.finditer(pattern, text, re.MULTILINE)
     parts = (part for one in found for part in (one.groups() or (one[0],)))
     return [float(number.replace(",", "")) for part in parts for number in NUMBER.findall(part)]
 
 
 def is_within(says: Sequence[float], measured: Sequence[float], tolerance: float) -> bool:
-    """True where there are as many, and none is further from what was measured than its share."""
+    """Tells whether the numbers are as many as the measured ones and differ by no more than the tolerance."""
     if not says or len(says) != len(measured):
         return False
     return all(abs(one - other) <= tolerance * other for one, other in zip(says, measured, strict=True))
 
 
 def compare() -> Iterator[tuple[Figure, list[float], list[float]]]:
-    """Each figure, what its document says, and what its command prints now."""
+    """Yields each figure, its document's numbers, and the numbers that its command prints now."""
     for figure in FIGURES:
         says = numbers(figure.says, (ROOT / figure.document).read_text())
         yield figure, says, numbers(figure.prints, _output(figure.command))
@@ -241,11 +241,11 @@ def _output(command: str) -> str:
 
 def _shown(figures: Sequence[float]) -> str:
     shown = " ".join(f"{figure:,.10g}" for figure in figures[:4]) or "nothing"
-    return f"{shown} …" if len(figures) > 4 else shown  # as many as there is room for
+    return f"{shown} …" if len(figures) > 4 else shown  # as many as fit
 
 
 def main() -> int:
-    """Prints a table; returns 1 where a figure differs."""
+    """Prints a table; returns 1 if a figure differs."""
     differs = 0
     print(f"{'figure':<72}{'document':<28}{'says':<28}{'measured':<28}verdict")
     for figure, says, measured in compare():

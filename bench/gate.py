@@ -1,8 +1,8 @@
-"""`python -m bench.gate [--update] [ROW…]`: fails where a request takes more instructions than its budget allows.
+"""`python -m bench.gate [--update] [ROW…]` fails if a request takes more instructions than its budget allows.
 
-The budget, in instructions of a pass-through, is bench/budget.json; `--update` writes there what was
-measured. ROWs are kinds of requests by their names, such as "burst, tool calls"; without any, all are measured.
-What grew is measured again, on new servers: what else happens on a machine only ever adds to a request.
+The budget, in instructions of a pass-through, is bench/budget.json; `--update` writes the measured values there. ROWs
+are kinds of requests by their names, such as "burst, tool calls"; by default all are measured. Rows that grew are
+measured again, on new servers: disturbances on a machine only ever add to a request.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from tests.servers.postgres import PrivatePostgres
 
 BUDGET = Path(__file__).with_name("budget.json")
 TOLERANCE = 0.05
-TIMES = 3  # that a row may be measured
+TIMES = 3  # how often a row may be measured
 UPDATE = "make bench-gate ARGS=--update"
 
 
@@ -79,12 +79,12 @@ def least(
 
 
 def is_over(row: Compared, budget: Mapping[str, float]) -> bool:
-    """Whether the row has a budget and exceeds it by more than the tolerance."""
+    """Tells whether the row has a budget and exceeds it by more than the tolerance."""
     return row.name in budget and row.ratio > budget[row.name] * (1 + TOLERANCE)
 
 
 def verdict(measured: Sequence[Compared], budget: Mapping[str, float]) -> tuple[list[str], bool]:
-    """The table, what to do about it, and whether every ratio is within its budget."""
+    """Returns the table with advice, and whether every ratio is within its budget."""
     lines = [f"{COMPARED_HEAD}{'budget':>10}"]
     grown, fallen = [], []
     for row in measured:

@@ -1,4 +1,4 @@
-"""`python -m bench.shipped`: counts what the catalogue that ships holds, for README and docs/catalogue.md."""
+"""`python -m bench.shipped` counts the contents of the shipped catalogue, for README and docs/catalogue.md."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,11 +8,11 @@ from ruamel.yaml import YAML
 
 from tests.servers.process import ROOT
 
-FACTS = {"source", "as_of"}  # of a whole table, beside its entries
+FACTS = {"source", "as_of"}  # about a whole table, next to its entries
 
 
 def counts() -> Iterator[tuple[str, int]]:
-    """What there is, and how many."""
+    """Yields each kind of content and its number."""
     data = ROOT / "catalogue" / "data"
     offers = [offer for path in data.glob("models-*.yaml") for offer in _read(path)["models"]]
     routes = [(offer, route) for offer in offers for route in offer["regions"]]

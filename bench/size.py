@@ -1,7 +1,7 @@
-"""`python -m bench.size`: lines of code by app, and the rooms (folders) and modules that a request runs through.
+"""`python -m bench.size` counts lines of code by app, and the rooms (folders) and modules that a request runs through.
 
-A line of code is one with a token on it that is neither comment nor docstring. Every Python package of the checkout is
-counted, without migrations (written by Django), tests, the maintainers' tools and this package.
+A line of code has a token that is neither comment nor docstring. Every Python package of the checkout is counted,
+without migrations (written by Django), tests, the maintainers' tools and this package.
 """
 
 import ast
@@ -36,7 +36,7 @@ _NO_CODE = {
 
 
 def main() -> None:
-    """Prints them."""
+    """Prints both."""
     lines = lines_by_app()
     print("lines of code, without blank lines, comments, docstrings, migrations and tests")
     for app, count in lines.items():
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def lines_by_app() -> Counter[str]:
-    """Lines of code of every package at the top of the checkout that belongs to the product, simulator and demo too."""
+    """Counts lines of code in every package at the top of the checkout that ships, including simulator and demo."""
     packages = sorted(found.parent.name for found in ROOT.glob("*/__init__.py"))
     return Counter({app: _lines_in(ROOT / app) for app in packages if app not in NOT_PRODUCT})
 
@@ -84,7 +84,7 @@ def _docstring_lines(source: str) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A request as it ran: the calls of each function, named `module:function`; and what it left behind."""
+    """Holds a request's calls of each function, named `module:function`, and the objects that it left."""
 
     calls: dict[str, int]
     left: int  # objects that only the garbage collector frees: cycles
@@ -95,7 +95,7 @@ class Ran:
 
     @property
     def rooms(self) -> dict[str, list[str]]:
-        """The modules by the folder that they lie in."""
+        """Returns the modules by their folder."""
         rooms: dict[str, list[str]] = {}
         for module in sorted(self.modules):
             folder, _, name = module.rpartition("/")
@@ -104,7 +104,7 @@ class Ran:
 
 
 def trace(databases: MigratedDatabases, folder: Path) -> dict[str, Ran]:
-    """By kind of request, in a worker that has answered some before."""
+    """Returns a trace for each kind of request, from a worker that has answered some before."""
     file = folder / "trace"
     ran = {}
     with running(databases, folder, PLAN, worker=TRACED_WORKER, env={TRACE_FILE: str(file)}) as servers:
@@ -112,7 +112,7 @@ def trace(databases: MigratedDatabases, folder: Path) -> dict[str, Ran]:
         for kind in KINDS:
             with gateway.connect(kind) as connection:
                 connection.work(iter(range(3)))
-            wait_until_asleep(gateway.pids()[0])  # the trace is written behind the last byte
+            wait_until_asleep(gateway.pids()[0])  # the trace is written after the last byte
             ran[kind.name] = Ran(**json.loads(file.read_text().splitlines()[-1]))
     return ran
 

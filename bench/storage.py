@@ -1,9 +1,9 @@
-"""`python -m bench.storage`: bytes of tables, indexes and log that a request leaves in PostgreSQL, and time it takes.
+"""`python -m bench.storage` measures what a request adds to PostgreSQL: bytes of tables, indexes and log, and time.
 
-Whole answers of an offer with prices and energy figures, as the shipped catalogue has them, go through a gateway with
-its beat and all limits. Full pages, which follow each checkpoint, are left out: they depend on how often there is one.
-Times are of the execution of the statements that come with every request (`pg_stat_statements`), waits included; CPU is
-that of the sessions' processes, for look-up, settlement and all that comes with them.
+Whole answers of an offer with prices and energy figures, as in the shipped catalogue, go through a gateway with its
+beat and all limits. Full pages, which follow each checkpoint, are left out: they depend on how often there is one.
+Times are of the execution of the statements that come with every request (`pg_stat_statements`), including waits. CPU
+time is that of the sessions' processes, for look-up, settlement and all that belongs to them.
 """
 
 import argparse
@@ -23,9 +23,9 @@ from tests.servers.postgres import PrivatePostgres
 
 CONNECTIONS = 16
 WARM_UP = 200  # every account has its first rows then
-MOST_STORED, MOST_LOGGED = 900.0, 1100.0  # bytes a request
-MEASURING = {"shared_preload_libraries": "pg_stat_statements"}  # a server's settings, without which there are no times
-LEAST = 5.0  # byte a request of a table that is named
+MOST_STORED, MOST_LOGGED = 900.0, 1100.0  # bytes per request
+MEASURING = {"shared_preload_libraries": "pg_stat_statements"}  # the source of times
+LEAST = 5.0  # bytes per request from which a table is named
 SIZES = """
 SELECT relname, pg_table_size(oid), pg_indexes_size(oid) FROM pg_class
 WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
@@ -41,7 +41,7 @@ FROM pg_stat_statements WHERE calls >= %s AND query !~ '^(BEGIN|COMMIT)' ORDER B
 
 
 def measure(databases: MigratedDatabases, requests: int, accounts: int = 16) -> Iterator[str | Goal]:
-    """A line for each table that grew, then what is to be reached."""
+    """Yields a line for each table that grew, then the goals."""
     with running(databases, plugin.scratch() / "stored", Plan(accounts=accounts, offers=100)) as servers:
         gateway, _ = servers.targets
         body = driver.body_of(gateway, FIGURED)
@@ -74,7 +74,7 @@ def measure(databases: MigratedDatabases, requests: int, accounts: int = 16) -> 
 
 
 def _sizes(connection: psycopg.Connection) -> tuple[dict[str, tuple[int, int]], int]:
-    """Bytes of each table and of its indexes, and of all that the log has had so far."""
+    """Returns the bytes of each table and of its indexes, and of the whole log so far."""
     tables = {str(name): (heap, indexes) for name, heap, indexes in connection.execute(SIZES)}
     ((log,),) = connection.execute("SELECT pg_current_wal_insert_lsn() - '0/0'")
     return tables, int(log)

@@ -1,8 +1,8 @@
-"""`python -m bench.surplus`: whose answers requests of many accounts get from an upstream that answers too often.
+"""`python -m bench.surplus` checks whose answers many accounts get from an upstream that answers too often.
 
-Requests of random accounts come at one rate (Poisson), 64 at once at most, half of them streams; the upstream echoes
-the marker that each carries. A share of its answers comes once more on the same connection, up to 0.9 s later: a marker
-of another account ends in status 1.
+Requests of random accounts arrive at one rate (Poisson), at most 64 at once, half of them streams; the upstream echoes
+the marker that each carries. A share of its answers is repeated on the same connection, up to 0.9 s later. If an
+account gets another account's marker, the exit status is 1.
 """
 
 import argparse
@@ -35,14 +35,14 @@ AT_ONCE = 64
 
 
 def catalogue(upstream: Simulator) -> dict[str, object]:
-    """Models of each latency, and of each with each surplus."""
+    """Builds models of each latency, and of each with each surplus."""
     waits = {f"wait-{wait}": f"slow-first-byte:{wait}" for wait in LATENCIES}
     twice = {f"{slug}-{delay}": f"{name}+surplus:{delay}" for slug, name in waits.items() for delay in DELAYS}
     return catalogue_for(upstream.url, *(model(slug, upstream_model=name) for slug, name in (waits | twice).items()))
 
 
 def ask(server: GatewayServer, customers: list[Customer], number: int, surplus: float, seen: Counter[str]) -> None:
-    """One request of some account, and what came of it."""
+    """Sends one request of a random account, and counts its outcome."""
     dice = random.Random(number)  # noqa: S311  # the same each time
     account = dice.randrange(len(customers))
     slug = f"wait-{dice.choice(LATENCIES)}" + (f"-{dice.choice(DELAYS)}" if dice.random() < surplus else "")
@@ -65,7 +65,7 @@ def ask(server: GatewayServer, customers: list[Customer], number: int, surplus: 
 
 
 def run(accounts: int, rate: float, requests: int, surplus: float) -> bool:
-    """Prints a line. Whether no marker came to another account."""
+    """Prints a line, and tells whether no account got another's marker."""
     upstream = Simulator(HOST, 0, DIALECTS)
     folder = plugin.scratch() / f"{accounts}-{time.monotonic_ns()}"
     folder.mkdir()
@@ -94,7 +94,7 @@ def run(accounts: int, rate: float, requests: int, surplus: float) -> bool:
 
 
 def main() -> None:
-    """Reads the options, and says in the exit status whether every account got its own answers."""
+    """Reads the options, and exits with status 1 if an account got another's answer."""
     parser = argparse.ArgumentParser(prog="python -m bench.surplus", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--accounts", type=int, default=40)
     parser.add_argument("--rate", type=float, default=25.0, help="requests a second")

@@ -1,6 +1,4 @@
-"""Opens pages in a real browser, signs in, and checks rules that hold on every page. `chromium` is the browser's
-fixture.
-"""
+"""Opens pages in a real browser, the fixture `chromium`, signs in, and checks rules that hold on every page."""
 
 import asyncio
 import contextlib

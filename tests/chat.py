@@ -38,8 +38,9 @@ def answer(customer: Customer, slug: str, **fields: object) -> Json:
 
 
 def received(customer: Customer, **fields: object) -> Json:
-    """Returns the request that reached the upstream, which the model `describe` answers with. The cap keeps the
-    upstream's answer unstreamed.
+    """Returns the request that reached the upstream, which the model `describe` answers with.
+
+    The cap is low enough for the upstream's answer not to be streamed.
     """
     content = answer(customer, "describe", **{"max_tokens": 16, **fields})["choices"][0]["message"]["content"]
     described: Json = json.loads(content)

@@ -105,9 +105,7 @@ def django_db_keepdb() -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def _light_settings() -> None:
-    """Makes in-process tests hash passwords quickly, and stops their clients from listing all static files at each
-    start.
-    """
+    """Makes in-process tests hash passwords quickly, and keeps their clients from listing all static files."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     settings.WHITENOISE_AUTOREFRESH = True
 

@@ -84,7 +84,7 @@ def _closed_document() -> Json:
 
 
 def _closed(node: Any) -> Any:
-    """Closes, at every depth, objects that are complete, have properties, and do not mention additional ones."""
+    """Closes, at every depth, objects with a type and properties that do not mention additional properties."""
     if isinstance(node, list):
         return [_closed(each) for each in node]
     if not isinstance(node, dict):

@@ -33,8 +33,9 @@ def refusal(reply: requests.Response) -> Refusal:
 
 
 def checked(error: dict[str, Any]) -> tuple[str, str | None, str | None]:
-    """Returns type, code and param of an error object, after checking that it has the fields of
-    docs/api.md#error-object and shows no internals.
+    """Returns type, code and param of an error object.
+
+    Checks that it has the fields of docs/api.md#error-object and shows no internals.
     """
     assert set(error) == {"type", "message", "code", "param"}
     assert error["message"]

@@ -67,8 +67,9 @@ class Acme:
 
     @property
     def _objects(self) -> dict[str, Any]:
-        """Returns the objects that a page's address may name. A KeyError here means that a new page names a new kind of
-        object.
+        """Returns the objects that a page's address may name.
+
+        A KeyError here means that a new page names a new kind of object.
         """
         return {
             "key_id": self.key.pk,

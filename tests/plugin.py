@@ -64,8 +64,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class LedgerMismatch(Exception):
-    """Reports a ledger that does not add up. The test is not run again: a second run writes other entries and proves
-    nothing.
+    """Reports a ledger that does not add up.
+
+    The test is not run again: a second run writes other entries and proves nothing.
     """
 
 

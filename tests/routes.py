@@ -77,9 +77,7 @@ def route(at: Upstream, canonical_id: str = "test/echo", locode: str = "FRPAR", 
 
 
 def offer(slug: str = "sim", canonical_id: str = "test/echo", regions: str = "FRPAR DEFRA", **fields: Any) -> Offer:
-    """Builds an offer. Regions are named in order, the default first; one in lower case is switched off (except
-    `global`).
-    """
+    """Builds an offer. Regions are in order, the default first; lower case is switched off (except `global`)."""
     at, names = upstream(slug), regions.split()
     routes = {
         name if name == "global" else name.upper(): route(

@@ -1,5 +1,6 @@
-"""Provides small catalogue files, types of fixtures, and the fixture that seeds files (a string is YAML, a table
-becomes JSON).
+"""Provides small catalogue files, types of fixtures, and the fixture that seeds files.
+
+A string is YAML, a table becomes JSON.
 """
 
 import io

@@ -1,6 +1,6 @@
 """Writes a month of the demo's sample data for an account and its people, for screenshots and axe.
 
-`write` runs in the gateway's process and database (tests.pages.with_story), on SQLite.
+`write` runs in a command on the gateway's database (tests.pages.with_story), on SQLite.
 """
 
 import json

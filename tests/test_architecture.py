@@ -58,8 +58,9 @@ def test_the_fast_path_knows_nothing_of_what_is_served() -> None:
 
 
 def _room(module: str) -> str | None:
-    """Returns the folder of an app that contains the module; None if it is directly in the app, or in a folder that
-    Django prescribes.
+    """Returns the folder of an app that contains the module.
+
+    It is None if the module is directly in the app, or in a folder that Django prescribes.
     """
     app, *names = module.split(".")
     has_room = bool(names) and (ROOT / app / names[0]).is_dir() and names[0] not in OF_DJANGO

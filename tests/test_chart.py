@@ -1,6 +1,4 @@
-"""The Helm chart in deploy/helm is rendered by Helm's own library, and each object is checked by the schemas of
-Kubernetes.
-"""
+"""The Helm chart in deploy/helm is rendered by Helm's library, and each object checked by Kubernetes' schemas."""
 
 import json
 import re

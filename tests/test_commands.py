@@ -1,6 +1,4 @@
-"""The operator's commands (docs/contract.md#commands) print what they should; a mistake is one line and changes
-nothing.
-"""
+"""The operator's commands (docs/contract.md#commands) work; a mistake is one line and changes nothing."""
 
 import json
 import re

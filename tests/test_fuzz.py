@@ -64,9 +64,7 @@ FAULTY = {"faulty": "openai", "faultyclaude": "anthropic"}
 
 
 def cases(number: int) -> settings:
-    """Returns settings for this number of cases: the same at each run, or more and different ones if FACTOR asks for
-    it.
-    """
+    """Returns settings for this number of cases: always the same ones, or more and different ones by FACTOR."""
     checks = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much]
     return settings(
         max_examples=ceil(number * FACTOR), derandomize=FACTOR < 1, deadline=None, suppress_health_check=checks

@@ -1,5 +1,6 @@
-"""The manifest for the neutral bench of the field (bench/onthebench) works as its rig uses it; the simulator is the
-mock.
+"""The manifest for the field's neutral bench (bench/onthebench) works as its rig uses it.
+
+The simulator is the mock.
 """
 
 import contextlib

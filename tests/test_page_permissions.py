@@ -1,4 +1,4 @@
-"""Every page that the resolver knows is checked for who may use it, with every method. A new page is included."""
+"""Only the right people may use each page of the resolver, with each method. A new page is included."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,6 +1,4 @@
-"""An upgrade needs no downtime: gateways of an earlier commit and of this tree serve from one database at the same
-time.
-"""
+"""An upgrade needs no downtime: gateways of an earlier commit and of this tree serve from one database together."""
 
 import contextlib
 import os

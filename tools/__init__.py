@@ -1,1 +1,1 @@
-"""Maintainers' tools for the files that ship, as commands of a checkout: not in the package, and no part of serving."""
+"""Holds the maintainers' commands for the files that ship; they are in a checkout only, not in the package."""

@@ -1,8 +1,8 @@
-"""Energy and embodied carbon of tokens, estimated from a model's size: docs/energy.md has each formula and its source.
+"""Estimates energy and embodied carbon of tokens from a model's size: docs/energy.md has each formula and its source.
 
 Decoding follows EcoLogits' regression on measurements, prefill follows the operations that a token takes, and a cached
 token is a share of a processed one. The low and the high figure vary what a customer cannot know: batch, precision,
-GPU, utilisation, PUE and hardware life. Pure arithmetic, in floats until a figure is rounded for the catalogue.
+GPU, utilisation, PUE and hardware life. It is pure arithmetic, in floats until a figure is rounded for the catalogue.
 """
 
 import math
@@ -13,25 +13,26 @@ from statistics import fmean
 
 from catalogue.footprint.energy import METHOD, EnergyFigures, PerToken, Range, rounded
 
-# EcoLogits, coefficients of November 2025: one GPU's Wh and one request's seconds per output token, fitted on H100s.
+# These are EcoLogits' coefficients of November 2025, fitted on H100s: one GPU's Wh and one request's seconds per output
+# token.
 GPU_WH_PER_ACTIVE_B = 1.1665273170451914e-06
 GPU_WH_BATCH_EXPONENT = -0.011205921025579175
 GPU_WH_BASE = 4.052928146734005e-05
 SECONDS_PER_ACTIVE_B = 0.0006785088094353663
 SECONDS_PER_BATCH = 0.0003119310311688259
 SECONDS_BASE = 0.019473717579473387
-MEMORY_OVERHEAD = 1.2  # of the weights, for cache and activations
+MEMORY_OVERHEAD = 1.2  # factor on the weights, for cache and activations
 SERVER_GPUS = 8
 SERVER_W = 1200.0  # without its GPUs
 
 FLOP_PER_PARAMETER = 2.0  # a multiplication and an addition per active parameter and token
-LARGE_SCALE_UTILISATION = 0.14  # of decoding at DeepSeek, against the 16-bit peak: the best that was published
+LARGE_SCALE_UTILISATION = 0.14  # while decoding at DeepSeek, relative to the 16-bit peak: the best published value
 YEAR_SECONDS = 365 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU by its data sheet: GB, W at its limit, dense TFLOP/s at 16 bits, TB/s of memory bandwidth."""
+    """Holds a GPU's data sheet: GB, W at its limit, dense TFLOP/s at 16 bits, TB/s of memory bandwidth."""
 
     memory_gb: float
     power_w: float
@@ -48,7 +49,7 @@ GPUS = {
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A way to serve a model, which a provider knows and its customers do not.
+    """Describes a way to serve a model, which a provider knows and its customers do not.
 
     `bits` of a weight; `batch` of requests that decode together; `utilisation` of the GPU's peak while a prompt is
     processed; `cached` is a cached prompt token's share of a processed one; `embodied_kg` of CO2e per GPU with its
@@ -73,10 +74,10 @@ HIGH = Serving("a100", 16, 4, 0.2, 0.05, 0.2, 1.37, 1500.0, 2.5 * YEAR_SECONDS)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A model's billions of parameters, all and active for a token.
+    """Holds a model's billions of parameters, all of them and those active for a token.
 
-    `gpus` of one replica are as many as its weights need where None; `tokens_per_s` is the measured speed of one
-    answer, modelled where None.
+    `gpus` of one replica: None means as many as its weights need. `tokens_per_s` is the measured speed of one answer;
+    None means that it is modelled.
     """
 
     total_b: float
@@ -87,7 +88,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A model's size and data centres: the least and the most that they may be."""
+    """Holds the least and the most that a model's size and data centres may be."""
 
     smallest: Size
     largest: Size
@@ -97,7 +98,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of one token: `gpus` on `batch` requests for `seconds`; Wh with PUE; grams CO2e embodied."""
+    """Holds the work of one token: `gpus` on `batch` requests for `seconds`; Wh with PUE; grams CO2e embodied."""
 
     gpus: float
     seconds: float
@@ -107,13 +108,13 @@ class Work:
 
 
 def gpus_needed(size: Size, serving: Serving) -> int:
-    """GPUs of one replica: the weights with their overhead, rounded up to a power of two."""
+    """Returns the GPUs of one replica: the weights with their overhead, rounded up to a power of two."""
     gigabytes = MEMORY_OVERHEAD * size.total_b * serving.bits / 8
     return 1 << math.ceil(math.log2(math.ceil(gigabytes / GPUS[serving.gpu].memory_gb)))
 
 
 def decode(size: Size, serving: Serving) -> Work:
-    """One output token, by EcoLogits' model; other GPUs than the H100 by their power per memory bandwidth."""
+    """Estimates one output token by EcoLogits' model; GPUs other than the H100 by their power per memory bandwidth."""
     gpu, reference = GPUS[serving.gpu], GPUS["h100"]
     gpus = size.gpus or gpus_needed(size, serving)
     gpu_wh = GPU_WH_PER_ACTIVE_B * math.exp(GPU_WH_BATCH_EXPONENT * serving.batch) * size.active_b + GPU_WH_BASE
@@ -131,9 +132,10 @@ def decode(size: Size, serving: Serving) -> Work:
 
 
 def prefill(size: Size, serving: Serving) -> Work:
-    """One prompt token: its operations at the GPU's utilised peak, at the power of the GPU and its share of the server.
+    """Estimates one prompt token: its operations at the GPU's utilised peak.
 
-    Weights of 8 bits are multiplied at twice the speed of those of 16.
+    The power is that of the GPU and its share of the server. Weights of 8 bits are multiplied at twice the speed of 16
+    bits.
     """
     gpu = GPUS[serving.gpu]
     flop_per_s = serving.utilisation * gpu.tflops * 1e12 * 16 / serving.bits
@@ -149,7 +151,7 @@ def prefill(size: Size, serving: Serving) -> Work:
 
 
 def decode_at_scale(size: Size, serving: Serving) -> Work:
-    """One output token at the utilisation of the largest deployment that published it, on H100s at 16 bits.
+    """Estimates one output token at the utilisation of the largest deployment that published it, on H100s at 16 bits.
 
     EcoLogits' model grows with the GPUs of a replica, which is too much for mixtures of experts over hundreds of them.
     """
@@ -158,7 +160,7 @@ def decode_at_scale(size: Size, serving: Serving) -> Work:
 
 
 def cases(facts: Facts) -> list[tuple[Size, Serving]]:
-    """Low, the value at both ends of what the model may be, and high: how large it is and how it is served."""
+    """Returns low, the value at both ends of the model's range, and high: how large it is and how it is served."""
     ends = (facts.smallest, LOW, 0), (facts.smallest, VALUE, 0), (facts.largest, VALUE, 1), (facts.largest, HIGH, 1)
     return [
         (
@@ -174,7 +176,7 @@ def cases(facts: Facts) -> list[tuple[Size, Serving]]:
 
 
 def estimate(facts: Facts) -> EnergyFigures:
-    """A model's figures; the value is the middle of both ends' where a size is guessed.
+    """Estimates a model's figures; if its size is guessed, the value is the middle of both ends.
 
     An embedding has no output: its output figure is its prompt's, so that every token counts.
     """

@@ -1,4 +1,4 @@
-"""Catalogue files brought up to a public list of prices, as text for somebody to read before it is written."""
+"""Updates catalogue files from a public list of prices, as text that a person reads before it is written."""
 
 import functools
 import re
@@ -21,7 +21,7 @@ from catalogue.routing.model_ids import GLOBAL
 
 from .price_sources import CURRENCY, NAMES, Listed, PriceList, Prices, is_of_place, is_same_limit
 
-# The order of the files, in which a key that is new finds its place.
+# This is the order of keys in the files, by which a new key is placed.
 _FACTS = (
     "id",
     "name",
@@ -35,15 +35,15 @@ _FACTS = (
 )
 _PRICING = ("currency", "above_prompt_tokens", *PRICES)
 
-NEW_SHOWN = 40  # names of new models a provider: the last ones, where lists put what came last
-SOON = timedelta(days=30)  # a model that retires within these is told with those that have
-_SNAPSHOT = re.compile(r"-\d{4}-?\d\d-?\d\d$")  # a name with a day, which stands beside the one without
-FARTHEST = 2  # a price that moves by more than this factor is as often a mistake of the list as news
+NEW_SHOWN = 40  # names per provider: the last ones, because lists append new models
+SOON = timedelta(days=30)  # models that retire within this time are listed with retired ones
+_SNAPSHOT = re.compile(r"-\d{4}-?\d\d-?\d\d$")  # a name with a date, next to the one without
+FARTHEST = 2  # a price that changes by a larger factor may well be a mistake in the list
 
 
 @dataclass
 class Review:
-    """The files that would change, old and new, and what a person has to look at."""
+    """Holds the files that would change, old and new, and what a person has to check."""
 
     texts: dict[Path, tuple[str, str]] = field(default_factory=dict)
     held: list[str] = field(default_factory=list)
@@ -54,14 +54,14 @@ class Review:
     new: list[str] = field(default_factory=list)
 
     def diff(self) -> Iterator[str]:
-        """Lines of one unified diff."""
+        """Yields the lines of one unified diff."""
         for path, (old, new) in self.texts.items():
             shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
             yield from unified_diff(old.splitlines(), new.splitlines(), f"a/{shown}", f"b/{shown}", lineterm="")
 
 
 def _yaml() -> YAML:
-    """Writes the catalogue's files as they are laid out: what is not changed comes back to the byte."""
+    """Returns a YAML writer with the files' layout: unchanged parts stay the same to the byte."""
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 120
@@ -72,9 +72,9 @@ def _yaml() -> YAML:
 
 @dataclass
 class Import:
-    """One list, brought into files.
+    """Updates files from one list.
 
-    `jumps` takes prices that move by more than FARTHEST, or to or from zero, instead of holding them back.
+    `jumps` accepts prices that change by more than FARTHEST, or to or from zero, instead of holding them back.
     """
 
     source: str
@@ -82,7 +82,7 @@ class Import:
     as_of: date
     jumps: bool = False
     review: Review = field(default_factory=Review)
-    _known: dict[str, set[str]] = field(default_factory=dict)  # by provider, what its offers are called in the list
+    _known: dict[str, set[str]] = field(default_factory=dict)  # by provider, the names of its offers in the list
 
     def file(self, path: Path) -> None:
         """Adds a catalogue file to the review."""
@@ -96,7 +96,7 @@ class Import:
             self.review.texts[path] = (old, new.getvalue())
 
     def tell_new(self) -> None:
-        """Adds what the list has, and the files do not, of the providers that the files have offers of."""
+        """Notes models in the list that the files lack, of providers that have offers in the files."""
         for provider, known in sorted(self._known.items()):
             listed = NAMES[self.source][provider]
             ours, of_places = map(re.compile, listed.patterns())
@@ -143,7 +143,7 @@ class Import:
             self.review.not_listed.append(f"{offer}: no {', '.join(dict.fromkeys(tried))}")
 
     def _names(self, model: CommentedMap, priced: CommentedMap) -> Iterator[str]:
-        """What the list may call the model, or its region where it states prices of places."""
+        """Yields the possible names of the model in the list, or of its region if the list has prices by place."""
         upstream_model = model.get("upstream_model", model["id"].split("/")[1])
         words = {
             "model": upstream_model,
@@ -214,27 +214,27 @@ class Import:
         return changed
 
     def _sign(self, table: CommentedMap, listed: Listed) -> None:
-        """Names the list and its day: what was there spoke of another price."""
-        table["as_of"] = self.as_of.replace()  # a date of its own: one that is there twice is written as a YAML alias
+        """Names the list and its date as the price's source, in place of the old price's source."""
+        table["as_of"] = self.as_of.replace()  # a new object: a date that occurs twice is written as a YAML alias
         table["source"] = f"{self.source}, key {listed.name}"
 
 
 @functools.cache
 def _members() -> frozenset[str]:
-    """Countries of the EU, of the shipped places."""
+    """Returns the EU countries among the shipped places."""
     (path,) = (path for path in SHIPPED if path.name == "places.yaml")
     places = [place for place in read(path)["places"].values() if isinstance(place, dict)]
     return frozenset(place["country"] for place in places if place["eu"])
 
 
 def _zone(region: CommentedMap) -> str | None:
-    """Names the group of countries that Azure prices together."""
+    """Returns the group of countries for which Azure has one price."""
     country = region["locode"][:2]
     return "us" if country == "US" else "eu" if country in _members() else None
 
 
 def _put(table: CommentedMap, order: Sequence[str], name: str, value: Any) -> None:
-    """Sets a key; a new one goes behind those that come before it in the order."""
+    """Sets a key; a new one is placed after those that precede it in the order."""
     if name in table:
         table[name] = value
     else:
@@ -249,7 +249,7 @@ def _is_jump(before: Decimal | None, wanted: Decimal) -> bool:
 
 
 def _written(price: Decimal) -> str:
-    """As the files write prices: two places, or as many as it needs."""
+    """Writes a price as the files do: with two decimal places, or as many as it needs."""
     shown = price.normalize()
     return f"{shown if shown != round(shown, 2) else round(shown, 2):f}"
 

@@ -1,6 +1,6 @@
-"""Public lists of prices and limits, each in its own format, as figures in the catalogue's words and units.
+"""Reads public lists of prices and limits, each in its own format, into the catalogue's terms and units.
 
-All three state US dollars. What a list leaves out, this leaves out: absent is not zero.
+All three are in US dollars. Values that a list leaves out are left out here: absent is not zero.
 """
 
 import json
@@ -18,10 +18,10 @@ CURRENCY = "USD"
 
 
 class Names(NamedTuple):
-    """What a list calls one of our providers, and how it may name a model of theirs, the first that is found.
+    """Holds a list's names of one of our providers, and possible names of its models, of which the first found counts.
 
     {model} is the `upstream_model`, {short} its last segment, {creator} the first segment of our id. A name with
-    {upstream_region} or {zone} (`eu` or `us`, whichever a place is in) states the price of that place, any other the
+    {upstream_region} or {zone} (`eu` or `us`, depending on the place) gives the price of that place, any other the
     provider's list price.
     """
 
@@ -29,7 +29,7 @@ class Names(NamedTuple):
     models: tuple[str, ...]
 
     def patterns(self) -> tuple[str, str]:
-        """Regular expressions of all these names, and of those that state the price of a place."""
+        """Returns regular expressions for all these names, and for those that give the price of a place."""
 
         def either(templates: Iterable[str]) -> str:
             return "|".join(re.sub(r"\\{\w+\\}", ".+", re.escape(template)) for template in templates)
@@ -38,11 +38,11 @@ class Names(NamedTuple):
 
 
 def is_of_place(template: str) -> bool:
-    """Tells whether names by this template state the price of a place."""
+    """Tells whether names by this template give the price of a place."""
     return "{upstream_region}" in template or "{zone}" in template
 
 
-# Absent: the list does not have the provider, or not the place that our routes are in.
+# If an entry is absent, the list lacks the provider, or the place of our routes.
 NAMES: Mapping[str, Mapping[str, Names]] = {
     "models.dev": {
         "anthropic": Names("anthropic", ("anthropic/{model}",)),
@@ -125,9 +125,9 @@ Prices = dict[str, Decimal]
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A model on a list: US dollars per 1,000,000 tokens, by the catalogue's names; limits in tokens.
+    """Holds a model on a list: US dollars per 1,000,000 tokens, by the catalogue's names; limits in tokens.
 
-    `tiers` are whole price lists by `above_prompt_tokens`. `remark` is what has no field in the catalogue.
+    `tiers` are whole price lists by `above_prompt_tokens`. `remark` has facts without a field in the catalogue.
     """
 
     name: str
@@ -144,24 +144,25 @@ Find = Callable[[str], Listed | None]
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """A list that was read: `find` looks a name up, `offered` has what each of its providers sells of text."""
+    """Holds a list that was read: `find` looks a name up, `offered` has the text models of each of its providers."""
 
     find: Find
     offered: Mapping[str, Sequence[str]]
 
 
 class BadPriceList(Exception):
-    """The file is not in the list's format."""
+    """Reports that the file is not in the list's format."""
 
 
-# What reading the other lists' tables raises where one is not as its project describes it.
+# Reading the other lists raises these if one does not have the format that its project describes.
 _MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
 def read(source: str, path: Path, today: date) -> PriceList:
     """Reads a list, whose names are looked up without regard to case. `today` chooses among dated prices.
 
-    A wheel of litellm's is read as the list within it. Raises BadPriceList, of an entry when that is looked up.
+    A wheel of litellm is read as the list that it contains. Raises BadPriceList; for a faulty entry, only when it is
+    looked up.
     """
     try:
         listed = _READERS[source](json.loads(_content(path), parse_float=Decimal), today)
@@ -199,12 +200,12 @@ def _price(value: Any, tokens: int = 1) -> Decimal:
 
 
 def _limit(value: Any) -> int | None:
-    """Tokens; lists write 0 for unknown."""
+    """Returns the tokens, or None for 0, which lists write for unknown."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _whole_tiers(base: Prices, tiers: Mapping[int, Prices]) -> dict[int, Prices]:
-    """A main price that a tier does not state is as below it; a tier that changes nothing is none."""
+    """Fills in main prices that a tier lacks from the tier below; drops tiers that change nothing."""
     whole: dict[int, Prices] = {}
     below = base
     for above in sorted(tiers):
@@ -223,7 +224,7 @@ _MODELS_DEV = {
 
 
 def _models_dev(document: Any, _today: date) -> PriceList:
-    """https://models.dev/api.json: providers with models, US dollars per 1,000,000 tokens."""
+    """Reads https://models.dev/api.json: providers with models, US dollars per 1,000,000 tokens."""
 
     def prices(cost: Mapping[str, Any]) -> Prices:
         return {ours: _price(cost[theirs]) for theirs, ours in _MODELS_DEV.items() if theirs in cost}
@@ -233,7 +234,7 @@ def _models_dev(document: Any, _today: date) -> PriceList:
         tiers = {
             tier["tier"]["size"]: prices(tier) for tier in cost.get("tiers", ()) if tier["tier"]["type"] == "context"
         }
-        if not tiers and "context_over_200k" in cost:  # the older way to say it
+        if not tiers and "context_over_200k" in cost:  # the older form
             tiers = {200_000: prices(cost["context_over_200k"])}
         base = prices(cost)
         return Listed(
@@ -258,7 +259,7 @@ def _models_dev(document: Any, _today: date) -> PriceList:
 
 
 def _is_of_text(entry: Mapping[str, Any]) -> bool:
-    """Tells whether a model writes text, has a price and is not deprecated; old entries state no modalities."""
+    """Tells whether a model writes text, has a price and is not deprecated; old entries have no modalities."""
     outputs = entry.get("modalities", {}).get("output", ["text"])
     return "cost" in entry and "text" in outputs and entry.get("status") != "deprecated"
 
@@ -277,10 +278,10 @@ _LITELLM_TIER = re.compile(r"(.+)_above_(\d+)k_tokens")
 
 
 def _litellm(document: Any, today: date) -> PriceList:
-    """litellm's model_prices_and_context_window.json: models by key, US dollars per token.
+    """Reads litellm's model_prices_and_context_window.json: models by key, US dollars per token.
 
-    `max_input_tokens` is not the context: of OpenAI's models it is the context less the longest output. An output as
-    long as that is the same number written twice.
+    `max_input_tokens` is not the context: for OpenAI's models it is the context less the longest output. If the output
+    has the same value, one number was written twice.
     """
 
     def listed(name: str, entry: Mapping[str, Any]) -> Listed:
@@ -308,7 +309,7 @@ def _litellm(document: Any, today: date) -> PriceList:
         gone = retires_on is not None and retires_on <= today.isoformat()
         if entry.get("mode") in _LITELLM_MODES and entry.get("input_cost_per_token") and not gone:
             offered[entry["litellm_provider"]].append(name)
-    offered["cohere"] += offered.pop("cohere_chat", ())  # one provider of ours
+    offered["cohere"] += offered.pop("cohere_chat", ())  # for us they are one provider
     return PriceList(_exactly(document.items(), listed), offered)
 
 
@@ -328,9 +329,9 @@ _CLAUSES: Mapping[str, Callable[[str, str], bool]] = {
 
 
 def _genai_prices(document: Any, today: date) -> PriceList:
-    """genai-prices' data.json: providers with models that say which names they match, US dollars per 1,000,000 tokens.
+    """Reads genai-prices' data.json: providers with models and their names, US dollars per 1,000,000 tokens.
 
-    `context_window` is sometimes the longest prompt and sometimes the context, so it is not taken.
+    `context_window` is sometimes the longest prompt and sometimes the context, so it is not used.
     """
     providers = {provider["id"]: provider["models"] for provider in document}
 
@@ -365,7 +366,7 @@ def _matches(clause: Mapping[str, Any], name: str) -> bool:
 
 
 def _in_force(prices: Any, today: date) -> Mapping[str, Any]:
-    """The last of dated prices that has begun; prices of some hours of the day are nobody's list price."""
+    """Returns the last of dated prices that has begun; prices for some hours of the day are not list prices."""
 
     def begun() -> Iterator[Mapping[str, Any]]:
         for conditional in prices:
@@ -388,7 +389,8 @@ def is_same_limit(limit: int, other: int) -> bool:
     """Tells whether two counts of tokens are one limit, written in different ways.
 
     A limit of 128 x 1024 tokens is written 131072, 131071 (the last that fits), 131000 (cut or rounded to thousands)
-    and 128000 (called 128k); one of 1024 x 1024 also 1000000. Steps of 8 x 1024, because 128000 itself is 125 x 1024.
+    and 128000 (called 128k); one of 1024 x 1024 also 1000000. Steps are of 8 x 1024, because 128000 itself is 125 x
+    1024.
     """
     low, high = sorted((limit, other))
     steps = range(low // 1024 // 8 * 8, high // 1000 + 8, 8)

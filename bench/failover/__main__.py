@@ -1,4 +1,4 @@
-"""`make failover-bench`: FailoverBench's scenarios against a gateway of its own (docs/benchmarks.md#failover)."""
+"""`make failover-bench` runs FailoverBench's scenarios against a gateway of its own (docs/benchmarks.md#failover)."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from tests import plugin
 
 
 def main() -> int:
-    """Prints a table; fails where a cell does."""
+    """Prints a table and returns 1 if a cell fails."""
     began = time.monotonic()
     plugin.prepare("sqlite")
     cells = run(Timing())

@@ -1,4 +1,4 @@
-"""A provider that breaks in FailoverBench's sixteen ways, and notes each attempt: the name of the model says how."""
+"""Runs a provider that fails in FailoverBench's sixteen ways, as the model's name says, and notes each attempt."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ CUT_AFTER, STALL_AFTER, MALFORMED_AT = 40, 20, 10  # words
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. The defaults are those of the published profile."""
+    """Holds times in seconds. The defaults are those of the published profile."""
 
     retry_after: int = 2
     first_token: float = 20.0
@@ -31,20 +31,20 @@ class Timing:
     silence: float = 120.0
     outage: float = 60.0
     between_tokens: float = 0.015
-    requests: int = 20  # of the sequence that meets the outage
+    requests: int = 20  # number in the sequence that meets the outage
     between_requests: float = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One request that reached the provider: when, by the monotonic clock, and what it was answered with."""
+    """Holds the time of a request to the provider, by the monotonic clock, and the status of its answer."""
 
     at: float
     status: int
 
 
 class BreakingProvider:
-    """Serves `/v1/chat/completions` on a free loopback port, a thread for each connection."""
+    """Serves `/v1/chat/completions` on a free loopback port, with a thread for each connection."""
 
     def __init__(self, timing: Timing) -> None:
         self.timing, self.began_at = timing, time.monotonic()
@@ -64,18 +64,18 @@ class BreakingProvider:
         self._server.server_close()
 
     def attempts(self, model: str) -> list[Attempt]:
-        """The attempts until now, the oldest first."""
+        """Returns the attempts until now, oldest first."""
         with self._lock:
             return list(self._attempts[model])
 
     def note(self, model: str, status: int) -> None:
-        """One attempt more."""
+        """Notes one more attempt."""
         with self._lock:
             self._attempts[model].append(Attempt(time.monotonic(), status))
 
     @property
     def is_out(self) -> bool:
-        """True while the outage lasts."""
+        """Tells whether the outage lasts."""
         return time.monotonic() - self.began_at < self.timing.outage
 
 
@@ -85,13 +85,13 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: attempts are noted."""
+        """Turns off the server's log: attempts are noted."""
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self._model, self._timing = body["model"], self.provider.timing
         is_first = not self.provider.attempts(self._model)
-        with contextlib.suppress(OSError):  # whoever asked has left
+        with contextlib.suppress(OSError):  # the client has left
             self._break(self._model.rpartition("-")[2], body, is_first)
 
     def _break(self, fault: str, body: dict[str, Any], is_first: bool) -> None:  # noqa: PLR0911  # a table of faults
@@ -116,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
             case "s06":
                 self.provider.note(self._model, 0)
                 self.close_connection = True
-                select.select([self.connection], [], [], self._timing.silence)  # readable: whoever asked has left
+                select.select([self.connection], [], [], self._timing.silence)  # readable: the client has left
                 return None
             case "s12":
                 words = "This model's maximum context length is 8192 tokens, and your messages have 9631."

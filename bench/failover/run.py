@@ -1,7 +1,7 @@
 """Runs the scenarios, all at once: each has models of its own at two providers, and a gateway between.
 
-A model is asked for in two ways: pinned, which is never served from elsewhere, and by `auto/…` with
-GATEWAY_AUTO_FAILOVER, which may move on to the backup before anything was delivered.
+A model is requested in two ways: pinned, which is never served by another provider, and by `auto/…` with
+GATEWAY_AUTO_FAILOVER, which may switch to the backup before anything was delivered.
 """
 
 import json
@@ -23,19 +23,19 @@ from tests.servers.gateway import GatewayServer
 
 HEALTHY = "healthy"
 ALIVE_SECONDS = 10.0
-SMALL_WINDOW = 8192  # of the primary where the prompt is too long for it
+SMALL_WINDOW = 8192  # of the primary, if the prompt is to be too long for it
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way of asking for a model."""
+    """Describes a way of requesting a model."""
 
     name: str
     prefix: str
     may_fall_back: bool
 
     def primary(self, scenario: Scenario) -> str:
-        """The name at the providers and in the catalogue."""
+        """Returns the model's name at the providers and in the catalogue."""
         return f"{self.name}-{scenario.id.lower()}"
 
     def fallback(self, scenario: Scenario) -> str:
@@ -47,7 +47,7 @@ WAYS = (Way("pinned", "primary/test/", may_fall_back=False), Way("auto", "auto/t
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One scenario, asked for in one way."""
+    """Holds one scenario, requested in one way."""
 
     verdict: Verdict
     reason: str
@@ -55,12 +55,12 @@ class Cell:
 
 
 def run(timing: Timing, **env: str) -> dict[tuple[str, str], Cell]:
-    """The cells by way and scenario. The gateway has its defaults but for automatic failover and `env`."""
+    """Returns the cells by way and scenario. The gateway has its defaults except for automatic failover and `env`."""
     folder = plugin.scratch() / "failover"
     folder.mkdir()
     settings = {
         "GATEWAY_AUTO_FAILOVER": "true",
-        "GATEWAY_AUTO_SKIP_DOWN": "false",  # the primary of each scenario fails, and is asked all the same
+        "GATEWAY_AUTO_SKIP_DOWN": "false",  # each scenario's primary fails, and is called all the same
         "GATEWAY_AUTO_OBJECTIVE": "cost",
         **env,
     }
@@ -112,7 +112,7 @@ def _cell(way: Way, scenario: Scenario, upstream: BreakingProvider, customer: Cu
 
 
 def _ask(customer: Customer, asked: str, most_seconds: float) -> Received:
-    """One stream, as a careful client reads it: an error within it is one, and only [DONE] or the end ends it."""
+    """Reads one stream as a careful client does: an error within it counts, and only [DONE] or the end finishes it."""
     began = time.monotonic()
     body = {"model": asked, "messages": [{"role": "user", "content": "Why?"}], "stream": True}
     headers = {"Authorization": f"Bearer {customer.key}"}

@@ -1,6 +1,6 @@
-"""The scores of FailoverBench (methodology 0.1) for a cell: one fault, one way of asking.
+"""Scores a cell by FailoverBench (methodology 0.1): one fault, requested in one way.
 
-docs/benchmarks.md#failover says what pass, partial, safe and fail are.
+docs/benchmarks.md#failover defines pass, partial, safe and fail.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Verdict = Literal["pass", "partial", "safe", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The answer to one request; `seconds` until its end, `error` of a status or of a frame within a stream."""
+    """Holds the answer to one request: `seconds` until its end, `error` of a status or of a frame within a stream."""
 
     seconds: float
     at: float = 0.0  # when it was sent, by the monotonic clock
@@ -27,7 +27,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One scenario as it went: what the client got of each request, and what the provider saw."""
+    """Holds the events of one scenario: what the client got for each request, and what the provider saw."""
 
     received: list[Received]
     primary: list[Attempt]
@@ -42,24 +42,24 @@ class Run:
         return self.received[-1]
 
     def is_rescued(self) -> bool:
-        """Every request has its whole answer."""
+        """Tells whether every request got its whole answer."""
         return all(not each.error and not each.hung and each.text == self.answer for each in self.received)
 
     def presents_a_part(self) -> bool:
-        """A request has ended well, without all of its answer."""
+        """Tells whether a request ended well without all of its answer."""
         return any(not each.error and not each.hung and each.text != self.answer for each in self.received)
 
     def attempts_within(self, seconds: float) -> int:
-        """Attempts at the primary, from the first on."""
+        """Counts the attempts at the primary within these seconds of the first."""
         return sum(each.at - self.primary[0].at < seconds for each in self.primary)
 
     def is_back_within(self, seconds: float) -> bool:
-        """True where the primary has answered so soon after its outage."""
+        """Tells whether the primary answered within these seconds after its outage."""
         answered = [each.at for each in self.primary if each.status == 200]
         return bool(answered) and min(answered) - self.recovered_at <= seconds
 
     def was_served_in_the_outage(self) -> bool:
-        """Each request that was sent before its end."""
+        """Tells whether each request that was sent during the outage got its whole answer."""
         during = [each for each in self.received if each.at < self.recovered_at]
         return bool(during) and all(each.text == self.answer for each in during)
 
@@ -69,18 +69,21 @@ Check = Callable[[Run], bool]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One of the sixteen; `rules` must hold, `advice` should. Those with a fallback's name need one to be judged."""
+    """Describes one of the sixteen: `rules` must hold, `advice` should.
+
+    Rules named for a fallback need one to be judged.
+    """
 
     id: str
     title: str
-    seconds: float  # beyond which a request hangs
+    seconds: float  # after which a request counts as hung
     rules: dict[str, Check] = field(default_factory=dict)
     advice: dict[str, Check] = field(default_factory=dict)
     wants_error: bool = False
 
 
 def verdict(scenario: Scenario, seen: Run) -> tuple[Verdict, str]:
-    """The cell, and why."""
+    """Returns the cell's verdict and its reason."""
     if any(each.hung for each in seen.received):
         return "fail", "hangs"
     if seen.presents_a_part() and not scenario.wants_error:
@@ -117,7 +120,7 @@ RETRIED: dict[str, Check] = {"not retried at the same provider": lambda seen: le
 NOT_RESENT: dict[str, Check] = {"resent": lambda seen: len(seen.primary) == 1}
 ALIVE: dict[str, Check] = {"dead afterwards": lambda seen: seen.is_alive}
 USAGE: dict[str, Check] = {"no usage": lambda seen: seen.last.has_usage}
-# Its own check looks at the last segment of `model`; an id of ours names who served in the first.
+# FailoverBench's own check reads the last segment of `model`; our ids name the provider in the first.
 NAMED: dict[str, Check] = {
     "fallback not named": lambda seen: not seen.fallback or seen.last.model.startswith("backup/"),
 }

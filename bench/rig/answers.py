@@ -1,7 +1,7 @@
-"""Answers of the bench's upstream by the model's name, as the bytes of whole HTTP responses.
+"""Holds answers of the bench's upstream by the model's name, as the bytes of whole HTTP responses.
 
-Fields, sizes and framing are those of recorded providers. A burst is a stream of 100 chunks in one write. Asked without
-`stream`, its model gives a text of as many words in one piece.
+Fields, sizes and framing are those of recorded providers. A burst is a stream of 100 chunks in one write. Without
+`stream`, its model answers with a text of as many words in one piece.
 """
 
 import json
@@ -20,7 +20,7 @@ TOOL_CALLS, AGENT, OBFUSCATION, LOGPROBS = "bench-tools", "bench-agent", "bench-
 USAGES, ESCAPES, MOVING, CHOICES = "bench-usages", "bench-escapes", "bench-moving", "bench-choices"
 JSON_TEXT = "bench-json"
 SHORT = "bench-short"
-PACED, SLOW, TICKING = "bench-paced", "bench-slow", "bench-ticking"  # how they are sent is in bench.rig.upstream
+PACED, SLOW, TICKING = "bench-paced", "bench-slow", "bench-ticking"  # bench.rig.upstream defines how they are sent
 
 Json = dict[str, Any]
 
@@ -41,7 +41,7 @@ _COMMON: Json = {
 
 
 def usage(completion_tokens: int) -> Json:
-    """The counts of a prompt of 20 tokens, as OpenAI reports them."""
+    """Returns the usage for a prompt of 20 tokens, as OpenAI reports it."""
     return {
         "prompt_tokens": 20,
         "completion_tokens": completion_tokens,
@@ -52,34 +52,34 @@ def usage(completion_tokens: int) -> Json:
 
 
 def words(count: int, text: str = _TEXT) -> list[str]:
-    """Words of the text, over and over, each with its space in front."""
+    """Returns this number of words, repeating the text, each with its space in front."""
     return [f" {word}" for word in islice(cycle(text.split()), count)]
 
 
 def chunk(delta: Json, finish_reason: str | None = None, index: int = 0, logprobs: Any = None) -> Json:
-    """A chunk of one choice."""
+    """Returns a chunk with one choice."""
     choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
     return {**_COMMON, "choices": [choice]}
 
 
 def event(payload: Json, name: str = "") -> bytes:
-    """An event as most providers frame it: compact JSON in UTF-8."""
+    """Returns an event as most providers frame it: compact JSON in UTF-8."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(payload, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
 
 
 def transfer_chunk(data: bytes) -> bytes:
-    """A chunk of HTTP's."""
+    """Returns the data as a chunk of HTTP's transfer coding."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def stream(payload: bytes) -> bytes:
-    """A whole stream in one transfer chunk."""
+    """Returns a whole stream in one transfer chunk."""
     return STREAM_HEAD + transfer_chunk(payload) + b"0\r\n\r\n"
 
 
 def whole(content: Json) -> bytes:
-    """An answer with a length."""
+    """Returns an answer with a length."""
     body = json.dumps(content, separators=(",", ":")).encode()
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
@@ -89,7 +89,7 @@ WORDS = [event(chunk({"content": word})) for word in words(CHUNKS)]
 
 
 def ending(count: int = CHUNKS, reason: str = "stop") -> bytes:
-    """The last chunk, the usage and the end of a stream."""
+    """Returns the last chunk, the usage and the end of a stream."""
     return event(chunk({}, reason)) + event({**_COMMON, "choices": [], "usage": usage(count)}) + _DONE
 
 
@@ -114,7 +114,7 @@ def _calling() -> Iterator[Json]:
 
 
 def _obfuscated(chunks: Iterable[Json]) -> Iterator[Json]:
-    """The chunks with OpenAI's padding of random length, which hides how long their text is."""
+    """Adds OpenAI's padding of random length to the chunks, which hides how long their text is."""
     chance = Random(1)  # noqa: S311  # the same each time
     for one in chunks:
         yield {**one, "obfuscation": "".join(chance.choices(string.ascii_letters, k=chance.randrange(1, 16)))}

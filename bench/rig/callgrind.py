@@ -1,4 +1,4 @@
-"""Instructions of a running program, counted by valgrind's callgrind between one moment and the next.
+"""Counts instructions of a running program between two moments, by valgrind's callgrind.
 
 A program started with `Callgrind.command` runs without instrumentation until `begin`.
 """
@@ -18,12 +18,12 @@ _LINE = r"^ *([\d,]+) \(.*?\)  \S*?:(.+?)(?:'\d+)?(?: \[.*)?$"  # of callgrind_a
 
 
 class CallgrindError(Exception):
-    """valgrind is missing, or did not answer."""
+    """Reports that valgrind is missing, or did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A profile that callgrind has written, and the instructions in it of one of `requests`."""
+    """Holds a profile that callgrind has written, and gives the instructions of one of its `requests`."""
 
     path: Path
     requests: int
@@ -32,14 +32,14 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Dearest:
-    """A function, and the instructions that are its own, not its callees'."""
+    """Holds a function and its own instructions, without those of the functions that it calls."""
 
     function: str
     instructions: float
 
 
 class Callgrind:
-    """One program under callgrind, with its profiles in a folder of its own."""
+    """Runs one program under callgrind, with its profiles in a folder of its own."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         if shutil.which("valgrind") is None or shutil.which("vgdb") is None:
@@ -49,18 +49,18 @@ class Callgrind:
         self._pipes = f"--vgdb-prefix={folder / 'vgdb'}"
 
     def command(self, program: Sequence[str]) -> list[str]:
-        """The program's command line, under valgrind. Its forked children are counted apart from it."""
+        """Returns the program's command line, under valgrind. Its forked children are counted separately."""
         profiles, log = self._folder / "profile.%p", self._folder / "valgrind.%p.log"
         options = ["--instr-atstart=no", "--trace-children=yes", "--vgdb-poll=500", self._pipes]
         options += [f"--callgrind-out-file={profiles}", f"--log-file={log}"]
         return ["valgrind", "--tool=callgrind", *options, *self._options, *program]
 
     def begin(self, pid: int) -> None:
-        """Starts counting the process; what it did before is forgotten."""
+        """Starts counting in the process, from zero."""
         self._control(pid, "instrumentation", "on")
 
     def take(self, pid: int, *, requests: int = 1) -> Profile:
-        """The profile since `begin` or the last `take`, read once the process waits for something."""
+        """Returns the profile since `begin` or the last `take`, read once the process waits for something."""
         wait_until_asleep(pid)
         known = self.profiles(pid)
         self._control(pid, "dump")
@@ -71,8 +71,8 @@ class Callgrind:
         return set(self._folder.glob(f"profile.{pid}.*"))
 
     def _control(self, pid: int, *words: str) -> None:
-        # Without ptrace, which containers refuse: a command is obeyed when the program next wakes up. gunicorn's worker
-        # does so each second.
+        # This works without ptrace, which containers refuse: a command is executed when the program next wakes up,
+        # which gunicorn's worker does each second.
         command = ["vgdb", self._pipes, f"--pid={pid}", "--max-invoke-ms=0", *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
         if done.returncode != 0:
@@ -80,7 +80,7 @@ class Callgrind:
 
 
 def total_of(profile: Path) -> int:
-    """The instructions in a profile."""
+    """Returns the instructions in a profile."""
     found = re.search(r"^totals: (\d+)$", profile.read_text(), flags=re.MULTILINE)
     if found is None:
         raise CallgrindError(f"{profile} has no totals")
@@ -88,7 +88,7 @@ def total_of(profile: Path) -> int:
 
 
 def dearest(profile: Profile, count: int) -> list[Dearest]:
-    """The functions that ran most instructions themselves. callgrind tells recursive calls apart, this does not."""
+    """Returns the functions that ran most instructions themselves, with the recursion levels of callgrind merged."""
     command = ["callgrind_annotate", "--threshold=100", str(profile.path)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Runs a load process against a target and reads, around it, what the target's worker used."""
+"""Runs a load process against a target and measures what the target's worker used."""
 
 import json
 import subprocess
@@ -18,12 +18,12 @@ from tests.servers.process import ROOT
 
 
 class LoadFailed(Exception):
-    """The load process ended early; carries what it said."""
+    """Reports that the load process ended early; carries its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A load's result, and the CPU time that the worker spent on it, and PostgreSQL and Redis beside it."""
+    """Holds a load's result, and the CPU time of the worker, PostgreSQL and Redis for it."""
 
     result: Result
     cpu_ms: float
@@ -31,22 +31,22 @@ class Measured:
 
 
 def body_of(target: Target, model: str, **fields: Any) -> str:
-    """A chat request."""
+    """Returns the body of a chat request."""
     return json.dumps({"model": target.prefix + model, **CAPPED, **fields})
 
 
 def run(target: Target, body: str, *, connections: int, count: int) -> Measured:
-    """The load, after a warm-up of two requests for each connection."""
+    """Runs the load, after a warm-up of two requests for each connection."""
     with loading(Job(target.port, body, target.keys, connections, count, warm_up=2 * connections)) as load:
         before, beside = cpu_seconds(target.pids()), cpu_seconds(target.beside())
         result = go(load)
-        time.sleep(0.1)  # what is settled behind the last byte belongs to it
+        time.sleep(0.1)  # settlements after the last byte are included
         used, used_beside = cpu_seconds(target.pids()) - before, cpu_seconds(target.beside()) - beside
         return Measured(result, used * 1000, used_beside * 1000)
 
 
 def flood(target: Target, body: str, *, rate: float, seconds: float, connections: int) -> Result:
-    """Sends requests at a rate, whatever becomes of them."""
+    """Sends requests at a rate, whatever their outcomes."""
     job = Job(target.port, body, target.keys, connections, round(rate * seconds), rate=rate)
     with loading(job) as load:
         return go(load)
@@ -54,7 +54,7 @@ def flood(target: Target, body: str, *, rate: float, seconds: float, connections
 
 @contextmanager
 def holding(target: Target, body: str, streams: int) -> Iterator[Measured]:
-    """Streams that are open while the block runs."""
+    """Holds streams open while the block runs."""
     with loading(Job(target.port, body, target.keys, streams, streams, hold=True)) as load:
         before = cpu_seconds(target.pids())
         result = go(load)
@@ -63,7 +63,7 @@ def holding(target: Target, body: str, streams: int) -> Iterator[Measured]:
 
 @contextmanager
 def loading(job: Job) -> Iterator[subprocess.Popen[str]]:
-    """A load process that has connected and waits for its start."""
+    """Starts a load process, which has connected and waits for its start."""
     command = [sys.executable, "-m", "bench.rig.load"]
     pipe = subprocess.PIPE
     with (
@@ -94,7 +94,7 @@ def _say(load: "subprocess.Popen[str]", line: str) -> None:
 
 
 def _line(load: "subprocess.Popen[str]") -> str:
-    """The next line; the load process has time limits of its own, so there is one, or its end."""
+    """Returns the next line; the load process has time limits of its own, so it writes one or ends."""
     assert load.stdout is not None
     line = load.stdout.readline()
     if not line:

@@ -1,4 +1,4 @@
-"""The kinds of request that are counted one by one. Their models are those of `bench.rig.answers`."""
+"""Lists the kinds of request that are counted one by one. Their models are those of `bench.rig.answers`."""
 
 import json
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ STREAM = {**CAPPED, "stream": True}
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`count` of them are counted. The pass-through gets the same, or the kind that `beside` names."""
+    """Describes a kind of which `count` are counted. The pass-through gets the same kind, or the one in `beside`."""
 
     name: str
     count: int
@@ -39,7 +39,7 @@ WHOLE = Kind("whole answer, at most 64 tokens", 24)
 ORDINARY = Kind("whole answer", 8, model=BURST, fields={"messages": MESSAGES})
 PACED_STREAM = Kind("paced stream of 100 chunks", 3, model=PACED, fields=STREAM)
 BURST_STREAM = Kind("burst of 100 chunks", 8, model=BURST, fields=STREAM)
-# In other words than the pass-through speaks: to be read beside the burst.
+# The pass-through does not speak this API, so the row is to be compared with the burst.
 RESPONSE = {"input": MESSAGES, "max_output_tokens": 64, "stream": True}
 BURST_RESPONSE = Kind("burst of 100 deltas as a response", 8, BURST_STREAM.name, BURST, RESPONSE, RESPONSES)
 ASKED = {"system": MESSAGES[0]["content"], "messages": MESSAGES[1:], "max_tokens": 64, "stream": True}
@@ -67,7 +67,7 @@ def _burst(name: str, model: str, **fields: Any) -> Kind:
 
 
 def _agents_turn() -> dict[str, Any]:
-    """A coding agent's request: 200 messages, a tool called in every second pair of them, and 40 tools."""
+    """Returns a coding agent's request: 200 messages, a tool call in every second pair of them, and 40 tools."""
     text = "The tests pass now, but the lines above still name the old module; see the report below. " * 5
     messages: list[dict[str, Any]] = [{"role": "system", "content": text}]
     for number in range(66):
@@ -113,16 +113,16 @@ LARGE = (
     Kind("prompt of 1 MB", 2, fields=_prompt(1_000_000)),
 )
 KINDS = (*BASIC, *BURSTS, *LARGE)
-# These take a gateway with METRICS_BIND.
+# These need a gateway with METRICS_BIND.
 WITH_METRICS = (
     Kind("whole answer, with metrics", 24, WHOLE.name),
     Kind("burst of 100 chunks, with metrics", 8, BURST_STREAM.name, model=BURST, fields=STREAM),
 )
-# This takes a gateway with OTEL_EXPORTER_OTLP_ENDPOINT. What sends the spans is the beat's, and not counted.
+# This needs a gateway with OTEL_EXPORTER_OTLP_ENDPOINT. The beat sends the spans, which is not counted.
 WITH_TRACES = (Kind("whole answer, with traces", 24, WHOLE.name),)
-# These take a gateway with DATABASE_TRANSACTION_POOLING.
+# These need a gateway with DATABASE_TRANSACTION_POOLING.
 POOLED = (Kind("whole answer, statements unnamed", 24, WHOLE.name),)
-# These take a gateway that counts no addresses.
+# These need a gateway without a limit per address.
 WITHOUT_IP_LIMIT = (
     Kind("whole answer, no limit of addresses", 16, WHOLE.name),
     Kind("whole answer, neither limit nor budgets", 16, WHOLE.name, key="plain"),

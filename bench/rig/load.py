@@ -1,7 +1,7 @@
-"""The client: a process of its own that sends prepared requests on raw keep-alive sockets and times the answers.
+"""Runs the client: a separate process that sends prepared requests on raw keep-alive sockets and times the answers.
 
 `python -m bench.rig.load` reads a Job as one JSON line, connects and warms up, prints a line, waits for one, sends the
-requests and prints a Result. Streams are then held open until its input ends. Parsing is next to nothing, so it costs a
+requests and prints a Result. Streams are then held open until its input ends. It parses almost nothing, so it costs a
 tenth of what it measures.
 """
 
@@ -20,16 +20,19 @@ import gevent.socket
 from gevent.pool import Pool
 
 TIMEOUT_SECONDS = 60.0
-OPENING = 200  # streams at once: on a busy machine a thousand would wait too long for a database connection
+OPENING = 200  # at once: on a busy machine a thousand would wait too long for a database connection
 _HEAD_END = b"\r\n\r\n"
 _LAST_CHUNK = b"0\r\n\r\n"
 REFUSED = b"HTTP/1.1 503 "
-_WORDS = b'"content":" '  # of a frame that says more than a role
+_WORDS = b'"content":" '  # in a frame with more than a role
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The load: `count` requests over `connections`, each with one of the `keys`. `hold` keeps streams open."""
+    """Describes the load: `count` requests over `connections`, each with one of the `keys`.
+
+    `hold` keeps streams open.
+    """
 
     port: int
     body: str
@@ -41,12 +44,12 @@ class Job:
     path: str = "/v1/chat/completions"
     status: int = 200
     frames: bool = False  # of streams are timed one by one
-    rate: float = 0.0  # a second, at which the requests begin whether others are answered or not; then 503 is no error
+    rate: float = 0.0  # requests begun per second, answered or not; then 503 is not an error
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome: `events` of streams, latencies of whole answers in milliseconds."""
+    """Holds the outcome: `events` of streams, latencies of whole answers in milliseconds."""
 
     seconds: float
     events: int
@@ -55,7 +58,7 @@ class Result:
     refused: int = 0
     refused_p50_ms: float = 0.0
     refused_p99_ms: float = 0.0
-    frames: int = 0  # that carry words
+    frames: int = 0  # with words
     first_p50_ms: float = 0.0
     gap_p50_ms: float = 0.0
     gap_p99_ms: float = 0.0
@@ -63,11 +66,11 @@ class Result:
 
 
 class UnexpectedAnswer(Exception):
-    """Not the status that was asked for, or cut short: nothing that was measured would mean anything."""
+    """Reports an unexpected status or a cut answer, which would make all measurements meaningless."""
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The smallest of the values that so large a share of them does not exceed."""
+    """Returns the smallest value that at least this share of the values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -76,7 +79,7 @@ _ENDS = (b"data: [DONE]", b"event: message_stop")
 
 
 class Connection:
-    """One keep-alive connection with its request."""
+    """Holds one keep-alive connection with its request."""
 
     def __init__(self, job: Job, key: str) -> None:
         self._request = _request(job, key)
@@ -94,7 +97,7 @@ class Connection:
         self._socket.close()
 
     def forget(self) -> None:
-        """Begins to count."""
+        """Starts the counts anew."""
         self.latencies: list[float] = []
         self.refusals: list[float] = []
         self.events = self.frames = 0
@@ -103,7 +106,7 @@ class Connection:
         self._moments: list[float] = []
 
     def work(self, numbers: Iterator[int]) -> None:
-        """Sends one request after the other as long as there are any left."""
+        """Sends one request after the other until there are no more."""
         for _ in numbers:
             start = time.perf_counter()
             self._socket.sendall(self._request)
@@ -117,7 +120,7 @@ class Connection:
                 self.gaps += [(later - earlier) * 1000 for earlier, later in pairwise(self._moments)]
 
     def work_at(self, moments: Iterator[float]) -> None:
-        """Sends a request at each of these moments (of the performance counter), later where an answer takes long."""
+        """Sends a request at each of these times (of the performance counter), or later if an answer takes long."""
         for moment in moments:
             gevent.sleep(max(0.0, moment - time.perf_counter()))
             start = time.perf_counter()

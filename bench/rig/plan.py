@@ -1,4 +1,4 @@
-"""The size of a run."""
+"""Sets the size of a run."""
 
 from dataclasses import dataclass, field
 
@@ -7,13 +7,16 @@ RECORDS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The default takes some minutes. Every number is a bound: nothing runs until it is satisfied."""
+    """Limits each part of a run, which takes some minutes by default.
 
-    requests: dict[int, int] = field(default_factory=lambda: {1: 600, 16: 2000, 64: 3000})  # by connections
+    Every number is fixed: nothing repeats until a result is good enough.
+    """
+
+    requests: dict[int, int] = field(default_factory=lambda: {1: 600, 16: 2000, 64: 3000})  # by number of connections
     stream_connections: int = 16
     streams: int = 500
     open_streams: int = 1000
-    accounts: int = 16  # requests are spread over them: one wallet's lock is another measure
+    accounts: int = 16  # so that no wallet's lock is measured
     offers: int = 5000
     records: int = RECORDS
     days: int = 365
@@ -22,7 +25,7 @@ class Plan:
     hold_seconds: float = 20.0  # of open streams, while their CPU time is measured
     paced_streams: int = 20
     warm_up: int = 10
-    rounds: int = 5  # of one account beside many
+    rounds: int = 5  # of one account next to many
     hot_requests: int = 1500  # of each, over 64 connections
     flood_seconds: float = 8.0
     field_seconds: int = 5  # of wrk at each number of connections

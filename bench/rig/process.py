@@ -1,4 +1,4 @@
-"""CPU time, memory and context switches of processes, by Linux."""
+"""Reads CPU time, memory and context switches of processes from Linux."""
 
 import contextlib
 import os
@@ -6,15 +6,15 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-# The variables that tell the worker where its trace and its count of waits go (bench/rig/worker.py).
+# These variables tell the worker where to write its trace and its count of waits (bench/rig/worker.py).
 TRACE_FILE, WAITS_FILE = "BENCH_TRACE", "BENCH_WAITS"
 BUSY_SECONDS = 120
-QUIET_SECONDS = 0.02  # asleep for so long is waiting, not between two steps
+QUIET_SECONDS = 0.02  # asleep this long means waiting, not between two steps
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """User and system time of all threads."""
+    """Returns user and system time of all threads, in seconds."""
     nanoseconds = 0
     for pid in pids:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a process of PostgreSQL's that has ended
@@ -23,28 +23,28 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 
 def context_switches(pid: int) -> int:
-    """Switches of all threads: those that waited, and those whose time was up."""
+    """Returns the switches of all threads, voluntary and involuntary."""
     lines = [line for task in _tasks(pid) for line in (task / "status").read_text().splitlines()]
     return sum(int(line.split()[1]) for line in lines if "voluntary_ctxt_switches" in line)
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """RSS."""
+    """Returns the processes' resident memory."""
     return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES for pid in pids)
 
 
 def children(pid: int) -> list[int]:
-    """A process's own children: of gunicorn's master, the workers."""
+    """Returns a process's own children, such as the workers of gunicorn's master."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def parent(pid: int) -> int:
-    """The process that started this one."""
+    """Returns the id of the process that started this one."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def is_asleep(pid: int) -> bool:
-    """True where the main thread waits for something."""
+    """Tells whether the main thread waits for something."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 

@@ -1,15 +1,15 @@
-"""Tables for a terminal."""
+"""Formats tables for a terminal."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 NAME_WIDTH = 62
-LEAST_CALLS = 0.5  # of a system call that is named
+LEAST_CALLS = 0.5  # from which a system call is named
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A figure of the gateway's, and the pass-through's beside it."""
+    """Holds a figure of the gateway's, and the pass-through's for comparison."""
 
     name: str
     gateway: float
@@ -27,7 +27,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A read at scale: the median through the server, its spread, and the part of it that the database took."""
+    """Holds a read at scale: the median through the server, its spread, and the database's part of it."""
 
     name: str
     p50_ms: float
@@ -43,12 +43,12 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """System calls (none without strace), round trips and switches of one request."""
+    """Holds a request's system calls (none without strace), round trips and context switches."""
 
     name: str
     system_calls: Mapping[str, float]
     pass_through_calls: Mapping[str, float]
-    round_trips: Sequence[float]  # to PostgreSQL and to Redis, and those of Redis that are waited for
+    round_trips: Sequence[float]  # to PostgreSQL, to Redis, and the awaited ones to Redis
     switches: float
     pass_through_switches: float
 
@@ -66,7 +66,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A figure, and what it is to be at most, or at least."""
+    """Holds a figure and its upper or lower limit."""
 
     name: str
     figure: float
@@ -92,7 +92,7 @@ READ_HEAD = f"{'':<{NAME_WIDTH}}{'p50 ms':>12}{'slowest':>12}{'database ms':>12}
 
 
 def table(head: str, rows: Iterable[Compared] | Iterable[Read] | Iterable[Counts] | Iterable[Goal]) -> str:
-    """The whole table as text."""
+    """Returns the whole table as text."""
     return "\n".join([head, *(row.line for row in rows)])
 
 

@@ -1,4 +1,4 @@
-"""The servers of a run: the gateway with one worker, the bare pass-through, and the upstream behind both."""
+"""Starts the servers of a run: the gateway with one worker, the bare pass-through, and the upstream of both."""
 
 import contextlib
 import json
@@ -29,17 +29,17 @@ from tests.servers.process import ServerProcess, accepts, free_port
 from tests.servers.redis import PrivateRedis
 
 CREDIT = "1000000"
-# Limits that are counted and never reached.
+# The limits are counted but never reached.
 IP_RATE = "999999999/m"
 START_SECONDS = 300
-PATIENT = ("--timeout", "3600")  # gunicorn's, with a worker that callgrind makes fifty times slower
+PATIENT = ("--timeout", "3600")  # for gunicorn, whose worker is fifty times slower under callgrind
 QUIET_WORKER = "bench.rig.worker.QuietWorker"
 WAITING_WORKER = "bench.rig.worker.WaitingWorker"
 BUDGETS = ("--rpm", "1000000000", "--tpm", "2000000000")
 
 
 class PassThrough:
-    """bench/rig/passthrough.py under gunicorn: one gevent worker, as the gateway has."""
+    """Runs bench/rig/passthrough.py under gunicorn, with one gevent worker like the gateway."""
 
     def __init__(self, upstream_port: int, folder: Path, callgrind: Callgrind | None = None) -> None:
         self.port = free_port()
@@ -60,14 +60,14 @@ class PassThrough:
         self._process.wait_until(self._is_ready, timeout=START_SECONDS)
 
     def stop(self) -> None:
-        """Ends it, open streams included."""
+        """Ends it, including open streams."""
         if self._process is not None:
             self._process.stop(timeout=5)
             self._process = None
 
     @property
     def master_pid(self) -> int:
-        """gunicorn's."""
+        """Returns the process id of gunicorn's master."""
         assert self._process is not None
         return self._process.pid
 
@@ -79,7 +79,7 @@ class PassThrough:
 
 
 class BenchGateway(GatewayServer):
-    """The gateway, with another worker class where `worker` names one, and under callgrind where that is given."""
+    """Runs the gateway, with the class `worker` if it is named, and under callgrind if that is given."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class BenchGateway(GatewayServer):
     ) -> None:
         self.callgrind = callgrind
         self.worker = worker
-        # Under callgrind everything takes fifty times as long, and no limit of time is to be reached.
+        # Under callgrind everything takes fifty times as long, and no time limit may be reached.
         slow = [] if callgrind is None else ["FIRST_BYTE", "STREAM_IDLE", "OVERALL"]
         patient = {f"GATEWAY_{name}_TIMEOUT": "3600" for name in slow}
         super().__init__(databases, folder, catalogue=catalogue, env={**env, **patient, "PYTHONHASHSEED": "0"})
@@ -107,14 +107,14 @@ class BenchGateway(GatewayServer):
 
 
 FIGURED = "bench-figured"  # an offer with energy figures and prices of the cache
-ANTHROPIC = "benchmessages"  # the upstream by its other dialect
+ANTHROPIC = "benchmessages"  # the upstream in its other dialect
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One of the two that are compared, as the client and /proc see it. Model names differ by `prefix` alone.
+    """Holds one of the two compared servers, as the client and /proc see it. Model names differ only by `prefix`.
 
-    `keys` are of as many accounts and have budgets; `other_keys` are what kinds of requests name.
+    `keys` belong to different accounts and have budgets; `other_keys` are those that kinds of requests name.
     """
 
     server: BenchGateway | PassThrough
@@ -130,11 +130,11 @@ class Target:
         return self.server.worker_pids()
 
     def tree(self) -> list[int]:
-        """The server's processes."""
+        """Returns the server's processes."""
         return [self.server.master_pid, *self.pids()]
 
     def beside(self) -> list[int]:
-        """The processes of PostgreSQL and Redis, which the pass-through has no need of."""
+        """Returns the processes of PostgreSQL and Redis, which the pass-through does not need."""
         if not isinstance(self.server, BenchGateway):
             return []
         with psycopg.connect(self.server.database_url) as connection:
@@ -145,12 +145,12 @@ class Target:
             return [int(cache.info("server")["process_id"]), postmaster, *backends]
 
     def restart(self) -> None:
-        """A new worker, which has no memory of what was measured before."""
+        """Starts a new worker, which has no memory of earlier measurements."""
         self.server.stop()
         self.server.start()
 
     def connect(self, kind: Kind) -> Connection:
-        """A connection whose every request is of this kind."""
+        """Opens a connection whose every request is of this kind."""
         names = {ALIAS: f"alias/{ALIAS}", MESSAGE: f"{ANTHROPIC}/test/{MESSAGE}"}
         model_name = names.get(kind.model, self.prefix + kind.model) if self.prefix else kind.model
         reader = {"user": str(self.pids()[0])} if kind.model == PACED else {}
@@ -161,7 +161,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """All servers of a run."""
+    """Holds all servers of a run."""
 
     gateway: BenchGateway
     targets: tuple[Target, Target]  # the gateway, the pass-through
@@ -178,7 +178,7 @@ def running(
     env: Mapping[str, str] | None = None,
     callgrind: bool = False,
 ) -> Iterator[Servers]:
-    """Starts everything, the gateway with all its limits on, and stops it whatever happens."""
+    """Starts everything, the gateway with all its limits, and stops it whatever happens."""
     folder.mkdir(exist_ok=True)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # inherited: a stream takes two sockets
@@ -197,7 +197,8 @@ def running(
         stack.callback(gateway.close)
         pass_through = PassThrough(upstream, folder, Callgrind(folder / "callgrind-passthrough") if callgrind else None)
         stack.callback(pass_through.stop)
-        # Together, each on a core. They end with the thread that has started them (see tests.servers.process).
+        # Both start at the same time, each on a core. They end with the thread that has started them (see
+        # tests.servers.process).
         threads = stack.enter_context(ThreadPoolExecutor(2))
         stack.callback(gateway.stop)
         starting = threads.submit(gateway.start)
@@ -239,7 +240,7 @@ def _catalogue(upstream_port: int, offers: int) -> dict[str, Any]:
     price = {"currency": "EUR", "prompt_per_1m_tokens": 0.1}
     called.append(model(EMBEDDING, provider="bench", upstream_model=EMBEDDING, modality="embedding", pricing=price))
     called.append(model(MESSAGE, provider=ANTHROPIC, upstream_model=MESSAGE))
-    # As the shipped catalogue has every offer. Elsewhere one figure for a token is enough.
+    # Every offer of the shipped catalogue has these. For other models one figure per token is enough.
     figures = {"energy_per_token_wh": None, "energy": FIGURES, "pricing": PRICES | CACHE_PRICES}
     called.append(model(FIGURED, provider="bench", upstream_model=REPLY, **figures))
     others = [model(f"offer-{number}", provider="bench") for number in range(offers - len(called))]

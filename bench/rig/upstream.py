@@ -1,4 +1,4 @@
-"""The upstream of the bench: a bare gevent server with prepared answers, so that it is not what is measured.
+"""Runs the upstream of the bench: a bare gevent server with prepared answers, whose own cost is small.
 
 `python -m bench.rig.upstream PORT`. The model's name says what is sent: `bench-paced` sends each chunk by itself, once
 the process that `user` names waits for it, `bench-slow` one chunk at once and then one every few seconds,
@@ -19,7 +19,7 @@ from bench.rig import answers
 from bench.rig.process import is_asleep
 
 SLOW_SECONDS = 5.0
-SLOW_CHUNKS = 60  # five minutes: nothing here is open for ever
+SLOW_CHUNKS = 60  # five minutes: nothing here stays open forever
 PACE_SECONDS = 0.001
 TICKS, TICK_SECONDS = 64, 0.02
 _HEAD_END = b"\r\n\r\n"
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def serve(sock: socket.socket, _address: object) -> None:
-    """The requests of one connection, one after the other."""
+    """Answers the requests of one connection, one after the other."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with contextlib.suppress(OSError):
         while (body := _read_request(sock)) is not None:
@@ -53,7 +53,7 @@ def serve(sock: socket.socket, _address: object) -> None:
 
 
 def _read_request(sock: socket.socket) -> bytes | None:
-    """The body of the next request; None where the caller has gone."""
+    """Returns the body of the next request, or None if the caller has closed the connection."""
     data = b""
     while _HEAD_END not in data:
         block = sock.recv(65536)
@@ -69,7 +69,7 @@ def _read_request(sock: socket.socket) -> bytes | None:
 
 def _send_slowly(sock: socket.socket) -> None:
     word = answers.transfer_chunk(answers.WORDS[0])
-    # A role alone is no output yet to a gateway.
+    # For a gateway, a role alone is not output yet.
     sock.sendall(answers.STREAM_HEAD + answers.transfer_chunk(answers.ROLE) + word)
     for _ in range(SLOW_CHUNKS):
         gevent.sleep(SLOW_SECONDS)
@@ -87,7 +87,7 @@ def _send_ticking(sock: socket.socket) -> None:
 
 
 def _send_paced(sock: socket.socket, reader: int) -> None:
-    """Sends each chunk when its reader has done with the one before, so that each comes in a read of its own."""
+    """Sends each chunk when its reader has processed the previous one, so that each arrives in a read of its own."""
     sock.sendall(answers.STREAM_HEAD + answers.transfer_chunk(answers.ROLE))
     for data in [*answers.WORDS, answers.ending()]:
         gevent.sleep(PACE_SECONDS)

@@ -1,4 +1,4 @@
-"""The gateway's worker as it is measured."""
+"""Adapts the gateway's worker for measurements."""
 
 import gc
 import json
@@ -20,10 +20,10 @@ _NOT_PRODUCT = (f"{_ROOT}.venv/", f"{_ROOT}bench/")
 
 
 class QuietWorker(GatewayWorker):
-    """Without its beat: what it does each second whether anybody asks or not is not a request's."""
+    """Runs without its beat, whose work each second does not belong to a request."""
 
     def run(self) -> Any:
-        """Apps have registered their hooks by now."""
+        """Clears the hooks, which apps have registered by now."""
         from gateway.server.hooks import worker_hooks  # noqa: PLC0415  # only now: see gateway.server.worker
 
         worker_hooks.beat.clear()
@@ -50,10 +50,10 @@ class WaitingWorker(QuietWorker):
 
 
 class TracedWorker(QuietWorker):
-    """Writes a line of JSON for each request: the calls of every function of ours that ran while it was answered,
-    and how many objects the request before it left to the garbage collector.
+    """Writes a line of JSON for each request: the calls of our functions while it was answered.
 
-    What runs in other greenlets meanwhile belongs to it: there is one request at a time, and no beat.
+    The line also has the number of objects that the previous request left to the garbage collector. What other
+    greenlets run meanwhile is included: there is one request at a time, and no beat.
     """
 
     def run(self) -> Any:

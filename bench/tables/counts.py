@@ -1,8 +1,8 @@
-"""The table of system calls, round trips and context switches of a request.
+"""Measures the table of system calls, round trips and context switches of a request.
 
-One client sends one request after the other. Round trips are counted by a proxy in front of PostgreSQL and Redis: a
-question, of any length, and what comes back before the next. What of Redis' answers is waited for the worker counts
-itself. The gateway's beat is off.
+One client sends one request after the other. A proxy in front of PostgreSQL and Redis counts round trips: a message of
+any length, and the answer before the next. The worker itself counts for which of Redis' answers it waits. The gateway's
+beat is off.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ BLOCK_BYTES = 64 * 1024
 
 
 class CountingProxy(socketserver.ThreadingTCPServer):
-    """Passes bytes on to a loopback port, and counts the times that a client asks."""
+    """Passes bytes on to a loopback port, and counts the client's messages."""
 
     daemon_threads = True
     block_on_close = False
@@ -46,13 +46,13 @@ class CountingProxy(socketserver.ThreadingTCPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def instead_of(self, url: str) -> str:
-        """The URL of what is behind this, by way of this."""
+        """Returns the URL of the server, rewritten to go through this proxy."""
         parts = urlsplit(url)
         return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{self.server_address[1]}")))
 
     @classmethod
     def before(cls, url: str) -> Self:
-        """A proxy to the server of this URL."""
+        """Makes a proxy to the server of this URL."""
         port = urlsplit(url).port
         assert port is not None
         return cls(port)
@@ -86,7 +86,7 @@ class _Passing(socketserver.BaseRequestHandler):
 
 
 def measure(servers: Servers, plan: Plan) -> Iterator[Counts]:
-    """A row for each kind of request. The gateway has stopped at the end."""
+    """Yields a row for each kind of request. The gateway has stopped at the end."""
     gateway, pass_through = servers.targets
     pass_through.restart()
     beside: dict[str, _Used] = {}
@@ -108,7 +108,7 @@ def measure(servers: Servers, plan: Plan) -> Iterator[Counts]:
 
 @dataclass(frozen=True, slots=True)
 class _Used:
-    """By one request: context switches, round trips by each proxy, waits for Redis, and system calls by name."""
+    """Holds one request's context switches, round trips by each proxy, waits for Redis, and system calls by name."""
 
     switches: float
     round_trips: list[float]
@@ -133,7 +133,7 @@ def _used(target: Target, kind: Kind, plan: Plan, proxies: Sequence[CountingProx
 
 @contextmanager
 def _between(servers: Servers) -> Iterator[Sequence[CountingProxy]]:
-    """The gateway without its beat, with proxies in front of its PostgreSQL and its Redis."""
+    """Starts the gateway without its beat, with proxies in front of its PostgreSQL and its Redis."""
     gateway, _ = servers.targets
     urls = [servers.gateway.env[name] for name in ("DATABASE_URL", "CACHE_URL")]
     waits = servers.gateway.spool.with_name("waits")
@@ -144,7 +144,7 @@ def _between(servers: Servers) -> Iterator[Sequence[CountingProxy]]:
         servers.gateway.worker = WAITING_WORKER
         gateway.restart()
         yield postgres, redis
-        servers.gateway.stop()  # before what it is connected to
+        servers.gateway.stop()  # before the servers to which it is connected
 
 
 def _waits(target: Target) -> int:
@@ -159,7 +159,7 @@ def _work(target: Target, connection: Connection, count: int) -> None:
 
 
 def _system_calls(target: Target, connection: Connection, count: int) -> dict[str, float]:
-    """By name, of one request; none where strace is missing or may not attach."""
+    """Returns a request's system calls by name, or none if strace is missing or may not attach."""
     if shutil.which("strace") is None:
         return {}
     (pid,) = target.pids()
@@ -168,7 +168,7 @@ def _system_calls(target: Target, connection: Connection, count: int) -> dict[st
         assert strace.stderr is not None
         attached = strace.stderr.readline()
         if "attached" in attached:
-            time.sleep(0.1)  # to every thread of it
+            time.sleep(0.1)  # until strace has attached to every thread
             _work(target, connection, count)
         strace.send_signal(signal.SIGINT)
         summary = strace.stderr.read()

@@ -1,6 +1,7 @@
-"""The terms of the field's neutral bench (onthebench.ai, github.com/GetBusbar/benchmarking), and LiteLLM's profile.
+"""Measures by the terms of the field's neutral bench (onthebench.ai), and LiteLLM's profile.
 
-The load is wrk's, but for streams, of which it sees no frames (docs/benchmarks.md#in-the-fields-terms).
+The bench is at github.com/GetBusbar/benchmarking. wrk makes the load, except for streams, whose frames it cannot see
+(docs/benchmarks.md#in-the-fields-terms).
 """
 
 import json
@@ -28,7 +29,7 @@ from bench.rig.upstream import TICK_SECONDS, TICKS
 
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 16}
 BOUNDS_MS = (1, 5, 10, 50, 100)
-STALLED = 10  # times the pace of a stream, between two of its frames
+STALLED = 10  # times a stream's pace, between two frames
 PROMPT_TOKENS, TOKEN_BYTES = (50_000, 75_000, 100_000), 4
 PROFILE_RATE, MOST_CORES = 3000, 24.0
 SCRIPT = """
@@ -52,7 +53,7 @@ end
 
 
 class Asked(NamedTuple):
-    """A server that is asked: the upstream itself has no prefix and wants no key."""
+    """Describes a server under load: the upstream itself has no prefix and needs no key."""
 
     port: int
     prefix: str = ""
@@ -60,13 +61,13 @@ class Asked(NamedTuple):
 
     @classmethod
     def of(cls, target: Target) -> Self:
-        """One of the two that are compared."""
+        """Describes one of the two servers that are compared."""
         return cls(target.port, target.prefix, target.keys)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Some seconds of load at one number of connections."""
+    """Holds the result of some seconds of load with one number of connections."""
 
     rate: float
     p50_us: float
@@ -75,7 +76,7 @@ class Window:
 
 
 def measure(servers: Servers, plan: Plan) -> Iterator[Compared]:
-    """Yields rows of the gateway and of the pass-through; none of wrk's where it is missing."""
+    """Yields rows of the gateway and of the pass-through; none of wrk's if it is missing."""
     _restart(servers, workers=os.cpu_count() or 1)
     if shutil.which("wrk") is not None:
         yield from _memory(servers, plan)
@@ -92,7 +93,7 @@ def _restart(servers: Servers, workers: int) -> None:
 
 
 def _lane(servers: Servers, plan: Plan, name: str, path: str) -> Iterator[Compared]:
-    """Yields added latency at one connection, and the frontier. The others are asked for chat."""
+    """Yields added latency at one connection, and the frontier. A target without a prefix gets chat requests."""
     direct = _window(Asked(servers.upstream_port), plan, CHAT, 1)
     sweeps = []
     for target in servers.targets:
@@ -163,7 +164,7 @@ def _ticking(asked: Asked, connections: int, count: int) -> Result:
 
 
 def _sustained(target: Target, plan: Plan) -> int:
-    """The most of the plan's numbers of streams of which every frame came, none ten paces late."""
+    """Returns the largest of the plan's numbers of streams with every frame delivered, none ten paces late."""
     most = 0
     for streams in plan.sustained:
         try:
@@ -177,9 +178,10 @@ def _sustained(target: Target, plan: Plan) -> int:
 
 
 def profile(servers: Servers, plan: Plan) -> Iterator[Goal]:
-    """Cores for 3,000 requests a second of LiteLLM's published profile, of which it needs 132 with a mock inside.
+    """Measures the cores for 3,000 requests a second of LiteLLM's published profile.
 
-    Thirds of 50, 75 and 100 thousand tokens, half of them streams, 16 tokens out (docs.litellm.ai/docs/benchmarks).
+    LiteLLM needs 132 cores with a built-in mock. A third of the prompts each have 50, 75 and 100 thousand tokens, half
+    of them are streams, with 16 tokens out (docs.litellm.ai/docs/benchmarks).
     """
     gateway, _ = servers.targets
     worker, together = 0.0, 0.0

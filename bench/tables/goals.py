@@ -1,4 +1,4 @@
-"""The table of goals: the most that the hot path may cost, by other tables and by measurements of its own."""
+"""Checks goals: the highest allowed cost of the hot path, by other tables and by measurements of its own."""
 
 import json
 import statistics
@@ -18,17 +18,17 @@ from tests.servers.gateway import GatewayServer
 HOT_CONNECTIONS = 64
 COMMITTERS = 8
 CAPACITY_CONNECTIONS = 32
-FLOOD = 3  # times what a worker can serve
+FLOOD = 3  # times a worker's capacity
 MOST_CONNECTIONS = 2000
-# Of the rows of bench/tables/traffic.py that end so: the most that the ratio to the pass-through may be, or the figure.
+# The rows of bench/tables/traffic.py that end like this have a largest ratio to the pass-through, or a largest figure.
 RATIOS = {"16 connections: CPU ms per request": 1.8, "open streams: CPU ms to open one": 2.0}
 FIGURES = {"KB of memory per stream": 45.0, "% of a core, a chunk each 5 s": 5.0}
-# Of one request of each kind of bench/tables/counts.py.
-MOST_CALLS, MOST_QUESTIONS, MOST_AWAITED = 35.0, 3.0, 1.0  # an alias asks PostgreSQL once more
+# These are the limits for one request of each kind of bench/tables/counts.py.
+MOST_CALLS, MOST_QUESTIONS, MOST_AWAITED = 35.0, 3.0, 1.0  # an alias needs one more query
 
 
 def of_traffic(rows: Iterable[Compared]) -> Iterator[Goal]:
-    """The goals of rows of the first table."""
+    """Yields the goals of the first table's rows."""
     for row in rows:
         for name, most in RATIOS.items():
             if row.name.endswith(name):
@@ -39,7 +39,7 @@ def of_traffic(rows: Iterable[Compared]) -> Iterator[Goal]:
 
 
 def of_counts(rows: Sequence[Counts]) -> Iterator[Goal]:
-    """The same, of the kind that has most of each. System calls are those of a whole answer."""
+    """Yields the goals of the kind with the most round trips or waits, and of a whole answer's system calls."""
     whole = rows[0]
     if whole.system_calls:
         yield Goal(f"{whole.name}: system calls", sum(whole.system_calls.values()), MOST_CALLS)
@@ -49,7 +49,7 @@ def of_counts(rows: Sequence[Counts]) -> Iterator[Goal]:
 
 
 def one_account(servers: Servers, plan: Plan) -> Goal:
-    """The rate of one account on two workers, beside that of as many accounts as the plan has."""
+    """Measures the rate of one account on two workers, next to the rate of as many accounts as the plan has."""
     gateway, _ = servers.targets
     servers.gateway.env["WEB_CONCURRENCY"] = "2"
     gateway.restart()
@@ -67,7 +67,7 @@ def one_account(servers: Servers, plan: Plan) -> Goal:
 
 
 def committers(databases: MigratedDatabases, folder: Path, plan: Plan) -> Iterator[Goal]:
-    """Processes that settle one request after the other: the rate of one account of theirs, beside one of each."""
+    """Yields the rate of processes that settle one by one: all on one account, next to one account each."""
     folder.mkdir()
     with closing(GatewayServer(databases, folder)) as gateway:
         code = f"from bench.tables import inside; inside.commit({COMMITTERS}, {plan.commit_seconds})"
@@ -77,7 +77,7 @@ def committers(databases: MigratedDatabases, folder: Path, plan: Plan) -> Iterat
 
 
 def overload(servers: Servers, plan: Plan) -> Iterator[Goal]:
-    """A worker that is asked three times as much as it can serve."""
+    """Measures a worker under three times the load that it can serve."""
     gateway, _ = servers.targets
     gateway.restart()
     body, count = driver.body_of(gateway, REPLY), plan.requests[max(plan.requests)]

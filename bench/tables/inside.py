@@ -1,4 +1,4 @@
-"""Functions that run where Django is: `manage.py shell` of the measured gateway calls them, on its database.
+"""Holds functions that run in Django: `manage.py shell` of the measured gateway calls them, on its database.
 
 Times in the database are those of its driver: execution, transfer, and two trips through a socket.
 """
@@ -28,7 +28,7 @@ from billing.usage import rollups
 from gateway.ids import uuid7
 from tests.billing import records
 
-START_SECONDS = 2.0  # in which processes start and connect
+START_SECONDS = 2.0  # for processes to start and connect
 
 
 def listing(key: str, *, limit: int, page: int, repeats: int) -> None:
@@ -59,7 +59,7 @@ def session(account: str) -> None:
 
 
 def forget(account: str) -> None:
-    """Drops what is rolled up of the account, whose watermark may have passed the records before they were there."""
+    """Drops the account's rollups, whose watermark may have passed the records before they existed."""
     rollups.drop_sums(UUID(account))
     print("null")
 
@@ -70,7 +70,7 @@ def roll_up() -> None:
 
 
 def commit(processes: int, seconds: float) -> None:
-    """Prints the settlements a second of processes that commit one after the other: of an account each, then of one."""
+    """Prints the settlements per second of processes that commit one by one: on an account each, then on one."""
     served = [records.serve(records.open_for(name=f"Committer {number}")) for number in range(processes)]
     connections.close_all()
     connection.close_pool()  # type: ignore[attr-defined]  # its threads are in this process alone
@@ -84,7 +84,7 @@ def commit(processes: int, seconds: float) -> None:
 
 
 def _commit(served: Generation, start: float, end: float) -> int:
-    """Settles the same figures again and again under new ids, between two moments, and returns how often."""
+    """Settles the same figures repeatedly with new ids, between two times, and returns how often."""
     connection.ensure_connection()
     time.sleep(max(0.0, start - time.monotonic()))
     count = 0

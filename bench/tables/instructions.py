@@ -1,7 +1,7 @@
-"""Instructions of a request, in the gateway and in the bare pass-through, each under callgrind at the same time.
+"""Counts a request's instructions in the gateway and in the bare pass-through, under callgrind at the same time.
 
-Unlike time they do not depend on what else the machine does: two runs differ by about a hundredth. One client sends one
-request after the other. What starts the servers, what warms them up and the gateway's beat are not counted.
+Unlike time they do not depend on the machine's load: two runs differ by about a hundredth. One client sends one request
+after the other. Start, warm-up and the gateway's beat are not counted.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ DEAREST = 10
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The rows, and the dearest functions of the first kind."""
+    """Holds the rows, and the functions with the most instructions for the first kind."""
 
     rows: list[Compared]
     dearest: list[Dearest]
@@ -38,9 +38,9 @@ def measure(databases: MigratedDatabases, folder: Path, kinds: Sequence[Kind] = 
 
 
 def measure_all(databases: MigratedDatabases, folder: Path) -> Counted:
-    """The same, and gateways with metrics, with traces, as behind PgBouncer and without a limit of addresses.
+    """Counts all kinds, also with metrics, with traces, as behind PgBouncer and without a limit per address.
 
-    Each takes another start.
+    Each of these needs another start.
     """
     with running(databases, folder, PLAN, worker=QUIET_WORKER, callgrind=True) as servers:
         counted = _measure(servers, KINDS)
@@ -61,7 +61,7 @@ def measure_all(databases: MigratedDatabases, folder: Path) -> Counted:
 
 
 def _measure(servers: Servers, kinds: Sequence[Kind]) -> Counted:
-    """Both servers at the same time, each on a core where there are two."""
+    """Counts on both servers at the same time, each on a core of its own if there are two."""
     gateway, pass_through = servers.targets
     beside_them = {kind.beside or kind.name for kind in kinds}
     with ThreadPoolExecutor(2) as threads:

@@ -1,6 +1,6 @@
-"""The second table: reads of an account with years of use, through the real server.
+"""Measures the second table: reads of an account with years of use, through the real server.
 
-The records are made by SQL. Wallet and ledger entries are left out, since no read here touches them; only the wallet's
+The records are made by SQL. Wallet and ledger entries are left out, because no read here uses them; only the wallet's
 `seq` is set, by which the rollups know that there is something to do. Such an account would not pass `verify_ledger`.
 """
 
@@ -28,10 +28,11 @@ from tests.servers.gateway import GatewayServer
 
 ALIAS = "year"
 PAGE, LIMITS = 1000, (100, 1000)
-BATCH = 250_000  # rows of one INSERT
+BATCH = 250_000  # rows per INSERT
 ROLL_UPS = 200  # rounds at most, of a million records each or of waiting for the gateway's
 
-# Ids are UUIDs of version 7, as the product's: time, then something of the number. The alias is repointed at mid-year.
+# Ids are UUIDs of version 7, like the product's: the time, then a part of the number. The alias is repointed at
+# mid-year.
 INSERT = """
 INSERT INTO billing_generation (
     id, created_at, account_id, key_id, alias_id, endpoint, ending, requested_alias, provider, model, region,
@@ -63,7 +64,7 @@ SELECT EXISTS (
 
 @dataclass(frozen=True, slots=True)
 class Year:
-    """The account that has it all."""
+    """Holds the account with all these records."""
 
     gateway: GatewayServer
     customer: Customer
@@ -113,7 +114,7 @@ def _year(gateway: GatewayServer, customer: Customer, plan: Plan) -> Year:
 
 
 def _insert(year: Year) -> None:
-    """Without triggers: they would only look up the same account and key a million times."""
+    """Inserts the records without triggers, which would only look up the same account and key a million times."""
     records = year.plan.records
     common = {"account": year.customer.id, "key": year.key_id, "alias": year.alias_id}
     with psycopg.connect(year.gateway.database_url, autocommit=True) as connection:
@@ -128,7 +129,7 @@ def _insert(year: Year) -> None:
 
 
 def _roll_up(year: Year) -> None:
-    """Together with the gateway's own beat: who finds the account taken leaves it to the other."""
+    """Rolls up together with the gateway's beat: if one has locked the account, the other leaves it alone."""
     year.inside("forget", year.customer.id)
     for _ in range(ROLL_UPS):
         year.inside("roll_up")
@@ -174,7 +175,7 @@ def _offers(year: Year) -> Iterator[Read]:
 
 
 def _beside_pages(servers: Servers, year: Year) -> Iterator[Read]:
-    """Completions of another account, one after another on one connection, while a page is read."""
+    """Measures another account's completions, one after another on one connection, while a page is read."""
     target, _ = servers.targets
     cookies = year.inside("session", year.customer.id)
     today = datetime.now(UTC).date()
@@ -206,7 +207,7 @@ def _beside_pages(servers: Servers, year: Year) -> Iterator[Read]:
 
 
 def _timed(year: Year, path: str, repeats: int, **options: Any) -> tuple[list[float], requests.Response]:
-    """Milliseconds of each repetition, after one that is not counted, on a connection that is kept."""
+    """Returns the milliseconds of each repetition on a kept connection, after one that is not counted."""
     reply = year.customer.http.get(path, **options)
     times = []
     for _ in range(repeats):

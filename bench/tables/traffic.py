@@ -1,7 +1,7 @@
-"""The first table: what a request and a stream cost, beside the bare pass-through measured in the same run.
+"""Measures the first table: the cost of a request and a stream, next to the bare pass-through in the same run.
 
-Each row is measured on the gateway and at once on the pass-through, so that a busy moment of the machine tends to hit
-both.
+Each row is measured on the gateway and right after it on the pass-through, so that a busy moment of the machine tends
+to affect both.
 """
 
 import time
@@ -53,7 +53,7 @@ def _bursts(servers: Servers, plan: Plan) -> Iterator[Compared]:
 
 
 def _paced(servers: Servers, plan: Plan) -> Compared:
-    """One stream after the other: only then is a process that sleeps one that waits for the next chunk."""
+    """Measures streams one after the other: only then does a sleeping process mean that it waits for the next chunk."""
     both = []
     for target in servers.targets:
         with target.connect(PACED_STREAM) as connection:
@@ -75,7 +75,7 @@ def _open_streams(servers: Servers, plan: Plan) -> Iterator[Compared]:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The cost of opening streams and of holding them."""
+    """Holds the cost of opening streams and of holding them."""
 
     opening_ms: float
     grown_bytes: int
@@ -83,7 +83,7 @@ class Opened:
 
 
 def _open(target: Target, plan: Plan) -> Opened:
-    """Streams in a fresh worker, whose code has run before memory is read."""
+    """Opens streams in a fresh worker, whose code has run before memory is read."""
     target.restart()
     driver.run(target, driver.body_of(target, BURST, stream=True), connections=1, count=min(20, plan.streams))
     before = resident_bytes(target.pids())

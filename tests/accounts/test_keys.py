@@ -1,4 +1,4 @@
-"""An API key has a life (docs/api.md#authentication): parts of its token are kept for some time."""
+"""An API key stores only parts of its token, and only for some time (docs/api.md#authentication)."""
 
 import base64
 import hashlib

@@ -21,9 +21,7 @@ FIRST_SEQ = 2  # after the opening credit
 
 
 def plans(read: Callable[[], object], table: str) -> dict[str, str]:
-    """Returns the plan of each SELECT of a table that `read` sends, by its SQL; on PostgreSQL with the number of rows
-    read.
-    """
+    """Returns the plan of each SELECT of a table that `read` sends, by its SQL; on PostgreSQL with the rows read."""
     with CaptureQueriesContext(connection) as captured:
         read()
     selects = [query["sql"] for query in captured.captured_queries if f'FROM "{table}"' in query["sql"]]
@@ -54,9 +52,7 @@ def fill(account: Account, days: int, since: datetime) -> list[Generation]:
 
 
 def update_statistics() -> None:
-    """Updates the planner's statistics of our own tables. Another test may be analysing the tables that a server
-    shares.
-    """
+    """Updates the planner's statistics, only of our tables: other tests may be analysing those that a server shares."""
     with connection.cursor() as cursor:
         tables = connection.introspection.django_table_names(only_existing=True, include_views=False)
         cursor.execute("ANALYZE" if connection.vendor == "sqlite" else f"ANALYZE {', '.join(tables)}")

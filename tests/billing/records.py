@@ -1,6 +1,4 @@
-"""Makes customers and served requests for tests of pages with the product's own functions, so that the ledger adds
-up.
-"""
+"""Makes customers and served requests for tests of pages with the product's functions, so that the ledger adds up."""
 
 from datetime import timedelta
 from decimal import Decimal

@@ -1,6 +1,4 @@
-"""A dead worker's streams are settled once, never above their checkpoints, and one bad row does not block the
-others.
-"""
+"""A dead worker's streams are settled once, never above their checkpoints, and one bad row blocks no others."""
 
 import threading
 import time

@@ -1,6 +1,4 @@
-"""`export_usage` writes a line for each record, tied to its ledger entry, and totals that reconcile to the last
-digit.
-"""
+"""`export_usage` writes a line for each record, tied to its ledger entry, and totals that are exact."""
 
 import csv
 import io

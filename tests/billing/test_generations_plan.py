@@ -23,9 +23,7 @@ SAME_MOMENT = 2
 
 @pytest.fixture
 def listing(no_dead_rows: None) -> Listing:
-    """Stores two records at every second moment, so that a position needs more than a time, and as many for another
-    key.
-    """
+    """Stores two records at every second moment, so that a time alone is no position, and as many for another key."""
     mine, other = Holder.of(), Holder.of()
     moments = [moment.replace(second=moment.second // 2 * 2) for moment in seconds(ROWS)]
     store(mine.key, moments)

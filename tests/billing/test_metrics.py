@@ -1,6 +1,4 @@
-"""`GET /v1/metrics/{id}` shows tokens and footprint of one record. Shared behaviour is tested in
-test_generation_stats.py.
-"""
+"""`GET /v1/metrics/{id}` shows tokens and footprint of one record (test_generation_stats.py tests what it shares)."""
 
 from decimal import Decimal
 

@@ -1,6 +1,4 @@
-"""With `DATABASE_REPLICA_URL` lists and statistics are read from a standby that is recent enough, and nothing else
-is.
-"""
+"""With `DATABASE_REPLICA_URL` lists and statistics, and nothing else, are read from a recent enough standby."""
 
 import contextlib
 from collections.abc import Iterator

@@ -273,9 +273,7 @@ def test_five_million_records_are_two_selects(scopes: list[Scope], django_assert
 
 @pytest.fixture
 def few_are_read_by_index(scopes: list[Scope]) -> Iterator[None]:
-    """Forces plans by index: tables this small may be cheaper to read whole, but the test is whether the indexes
-    fit.
-    """
+    """Forces plans by index: tables this small may be cheaper to read whole, but the indexes are to be tested."""
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE billing_generation")
         cursor.execute("ANALYZE billing_dailyusage")

@@ -149,9 +149,7 @@ def test_the_cost_in_eur_is_that_of_an_account_in_eur(usage: Usage, price: Price
 
 
 def test_a_product_of_more_than_28_digits_is_rounded_once() -> None:
-    """It is a little more than half a unit: Decimal's usual context would drop the little, and round the tie to
-    even.
-    """
+    """It is a little more than half a unit: Decimal's usual context would drop the excess, and round to even."""
     price = Price("EUR", prompt=Decimal("49999900.0000000001"), completion=Decimal(0))
     at = Rates(account=Decimal("1.000000000001"), eur=Decimal(1))
     assert cost(Usage(uncached_prompt=1), price, at).prompt == Decimal("49.9999000001")

@@ -60,9 +60,7 @@ def ranked(found: Sequence[Route], objective: str = "carbon") -> Ranking:
 
 
 def is_sovereign(one: Route) -> bool:
-    """Tells whether a route is eu_native, without us_legal_reach, seated in an EU member state, and in an EU/EEA
-    region.
-    """
+    """Tells whether a route is eu_native, without us_legal_reach, seated in the EU, and in an EU/EEA region."""
     at = one.upstream
     entity = at.eu_native and not at.us_legal_reach and at.country in EU_SEATS
     return entity and one.locode in {"FRPAR", "DEFRA", "NOOSL"}

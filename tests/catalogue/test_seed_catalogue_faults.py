@@ -1,6 +1,4 @@
-"""Seeding refuses faulty files: each fault is a line that names file, entry, field and reason, and nothing is
-written.
-"""
+"""Seeding refuses faulty files: each fault is a line with file, entry, field and reason, and nothing is written."""
 
 import io
 import re

@@ -173,9 +173,7 @@ def test_long_prompts_of_openai_cost_double_and_their_completions_half_as_much_a
 
 
 def test_long_prompts_cost_more_from_where_the_provider_says(shipped: Snapshot) -> None:
-    """The table has the first dearer prompt, in tokens, and the factors for the prompt and the completion from
-    there.
-    """
+    """The table has the first dearer prompt, in tokens, and the factors for prompt and completion from there."""
     dearer = {
         "anthropic/anthropic/claude-haiku-5.5/global": (100_001, Decimal(5), Decimal(5)),
         "gemini/google/gemini-3.1-pro-preview/global": (200_001, Decimal(2), Decimal("1.5")),

@@ -77,9 +77,7 @@ def words(client: Client, **query: str) -> str:
 
 
 def ids(text: str) -> list[str]:
-    """Returns the ids at the heads of the models, in their order: for automatic routing, of the only route, or
-    canonical.
-    """
+    """Returns the ids at the heads of the models, in order: for automatic routing, of the only route, or canonical."""
     return re.findall(r'<code id="id-\d+">([^<]+)<', text)
 
 

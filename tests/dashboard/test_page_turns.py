@@ -106,9 +106,7 @@ def test_every_long_page_pauses(account: Account, client: Client, monkeypatch: p
 
 
 def longest_stretch(client: Client, address: str, monkeypatch: pytest.MonkeyPatch) -> float:
-    """Returns the longest stretch in seconds. Garbage collection is off, because it would scan what earlier tests
-    left.
-    """
+    """Returns the longest stretch in seconds, without garbage collection, which would scan what earlier tests left."""
     stretches = Stretches()
     monkeypatch.setattr(turns, "pause", lambda _seconds: stretches.end())
     gc.disable()
@@ -128,9 +126,7 @@ def read(client: Client, address: str) -> bytes:
 
 
 class Worker:
-    """Simulates a worker's greenlets by a clock that only their work and waits move, independent of the machine's
-    speed.
-    """
+    """Simulates a worker's greenlets by a clock that only their work and waits move, on a machine of any speed."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -33,9 +33,7 @@ def invite(owner: Page, email: str) -> None:
 
 
 def mailed_link(customer: Customer, email: str) -> str:
-    """Returns the link in the newest mail to that address, as the console backend has written it to the server's
-    log.
-    """
+    """Returns the link in the newest mail to that address, which the console backend wrote to the server's log."""
     origin = re.escape(customer.gateway.origin)
     link = re.compile(rf"^To: {re.escape(email)}$.*?^({origin}/invitations/\S+)$", re.DOTALL | re.MULTILINE)
     assert eventually(lambda: link.search(customer.gateway.log) is not None)

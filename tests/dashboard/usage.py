@@ -27,8 +27,9 @@ def used(account: Account, days: int = 0, *, usage: Usage = SMALL, **columns: An
 
 
 def noon(days: int) -> datetime:
-    """Returns noon this many UTC days ago. In the morning it is half of today's time so far: the future is not added
-    up.
+    """Returns noon this many UTC days ago.
+
+    Before noon, today's is half of the time so far, because the future is not added up.
     """
     midnight = datetime.combine(day_ago(days), time(), UTC)
     return midnight + min(timedelta(hours=12), (timezone.now() - midnight) / 2)

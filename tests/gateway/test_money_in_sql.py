@@ -39,9 +39,7 @@ def exact_columns() -> set[str]:
 
 
 def computed(source: str, columns: set[str]) -> Iterator[str]:
-    """Yields each SQL expression that computes with one of these columns, or with a column that cannot be
-    identified.
-    """
+    """Yields each SQL expression that computes with one of these columns, or with an unidentified one."""
     tree = ast.parse(source)
     keywords = (node for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg)
     aliases = {each.arg for each in keywords if _expressions(each.value) and _names(each.value, columns)}

@@ -255,8 +255,10 @@ def test_a_long_prompt_has_more_time_until_its_first_byte(
 
 
 def test_a_whole_answer_may_take_longer_than_the_first_byte_budget(hurried: Customer) -> None:
-    """It takes a second. Answers too short to be streamed must arrive within that budget; long ones that cannot be
-    streamed, within the overall one.
+    """The answer takes a second.
+
+    Answers too short to be streamed must arrive within the first-byte budget; long ones that cannot be streamed, within
+    the overall one.
     """
     asked: list[tuple[Way, str, Json]] = [
         *(

@@ -41,7 +41,7 @@ UNPRICED = (503, "provider_error", "provider_error", None)
 
 @pytest.fixture(scope="module")
 def committed(pair_gateway: GatewayServer, simulator: Simulator) -> GatewayServer:
-    """Starts two workers, which choose alike, with the default: an auto request commits to the winner."""
+    """Offers the models on two workers, which choose alike; by default an auto request commits to the winner."""
     content = catalogue(simulator.url)
     pair_gateway.offer(providers=content["providers"], models=content["models"])
     return pair_gateway

@@ -1,6 +1,4 @@
-"""Chat completions work with the official client, and each field of an answer is right
-(docs/api.md#chat-completions).
-"""
+"""Chat completions work with the official client, and each field of an answer is right."""
 
 import json
 import time

@@ -1,6 +1,4 @@
-"""Text completions have their fields, ranges and defaults, whole and streamed, by models of both kinds
-(docs/api.md).
-"""
+"""Text completions have their fields, ranges and defaults, whole and streamed, by both kinds of models."""
 
 import json
 import re

@@ -389,9 +389,7 @@ def test_a_body_nested_too_deep_with_a_long_number_is_the_clients_fault(account:
 def test_a_prompt_above_a_threshold_is_billed_at_its_tier(
     account: Customer, asked: dict[str, Any], content: str, cost: str
 ) -> None:
-    """The prompt is twenty cached tokens and these words: 22 are not above 22; above it every token has the tier's
-    price.
-    """
+    """The prompt is twenty cached tokens and these words. Only above 22, every token has the tier's price."""
     answer = ask(account, "tiered", **{"max_tokens": 16, **asked}, messages=[{"role": "user", "content": content}])
     usage = Stream.of(answer).chunks[-1]["usage"] if asked.get("stream") else answer.json()["usage"]
     assert exact(usage["cost"]) == Decimal(cost)

@@ -215,7 +215,7 @@ def test_an_upstream_that_fails_costs_nothing(account: Customer, slug: str) -> N
     assert bills.untouched(account)
 
 
-# --- What is no vector for each input
+# --- Answers without a vector for each input
 
 FLOATS, PACKED = [0.5, -1, 2], base64.b64encode(struct.pack("<3f", 0.5, -1, 2)).decode()
 NAN = base64.b64encode(struct.pack("<f", float("nan"))).decode()

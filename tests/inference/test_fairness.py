@@ -1,6 +1,4 @@
-"""A worker's requests take turns: an upstream that sends faster than its answer is processed blocks no other
-request.
-"""
+"""A worker's requests take turns: an upstream that sends faster than it is read blocks no other request."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,6 +1,4 @@
-"""Each fault that the simulated provider can commit has a defined result for clients, in every way and both
-dialects.
-"""
+"""Each fault of the simulated provider has a defined result for clients, in every way and both dialects."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -245,7 +245,7 @@ def test_a_choice_without_a_message_is_the_upstreams_fault(customer: Customer, n
     assert bills.untouched(customer)
 
 
-# --- What breaks or contradicts itself beside an error
+# --- Breaks and contradictions next to an error
 
 
 def test_json_that_breaks_off_in_a_streams_place_is_the_upstreams_fault(customer: Customer) -> None:

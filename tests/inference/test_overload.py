@@ -1,6 +1,4 @@
-"""A worker with the allowed number of waiting requests refuses further ones, and does nothing else differently
-(GATEWAY_MAX_WAITING).
-"""
+"""A worker with the allowed number of waiting requests (GATEWAY_MAX_WAITING) refuses only further ones."""
 
 import functools
 import re

@@ -1,6 +1,4 @@
-"""A provider's 429 has its own error on Responses and Messages, and is a 503 elsewhere
-(docs/api.md#upstream-errors).
-"""
+"""A provider's 429 has its own error on Responses and Messages, else it is a 503 (docs/api.md#upstream-errors)."""
 
 from typing import Any
 

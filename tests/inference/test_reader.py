@@ -82,9 +82,7 @@ def cut(whole: bytes, drawing: Random) -> list[bytes]:
 
 
 def written(events: list[bytes], drawing: Random) -> bytes:
-    """Writes the events in a way that the standard allows: line ends, comments, spaces, fields, several lines of
-    data.
-    """
+    """Writes the events in a way that the standard allows: line ends, comments, spaces, fields, lines of data."""
     end = drawing.choice([b"\n", b"\r\n", b"\r"])
     lines: list[bytes] = []
     for event in events:

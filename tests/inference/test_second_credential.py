@@ -23,9 +23,7 @@ CHUNK = {"id": "x", "choices": [{"index": 0, "delta": {"content": "Hi"}, "finish
 
 
 class Rotating:
-    """Accepts the credentials in `taken`, and refuses all others with a status and a message that quotes the
-    credential.
-    """
+    """Accepts the credentials in `taken`, and refuses others with a status and a message that quotes them."""
 
     def __init__(self) -> None:
         self.taken, self.status = {FIRST}, "401 Unauthorized"

@@ -1,6 +1,4 @@
-"""A worker that is told to stop settles open requests and tells their clients, closes idle connections, and ends in
-time.
-"""
+"""A worker that is told to stop settles open requests and says so, closes idle connections, and ends in time."""
 
 import contextlib
 import io

@@ -30,9 +30,7 @@ PATHS = {"chat/completions": "messages", "responses": "input", "messages": "mess
 
 
 def _require_schema(messages: list[Json], schema: TypeAdapter[Any]) -> None:
-    """Validates messages with the types of the API's official client; the parts of a content are validated when
-    read.
-    """
+    """Validates messages with the types of the API's official client; parts of a content are validated when read."""
     json.dumps(schema.validate_python(messages), default=list)
 
 
@@ -416,9 +414,7 @@ def test_a_message_has_the_pages_that_a_chat_cites(account: Customer, cap: int |
 
 
 def test_the_start_of_a_message_and_the_counting_estimate_alike(account: Customer) -> None:
-    """If the provider has not counted, both estimate: exactly alike, or within a tenth for a long prompt, which is
-    sampled.
-    """
+    """If the provider has not counted, both estimate alike; a long prompt is sampled and is within a tenth."""
     tool: Json = {"name": "look", "description": "Looks at a place.", "input_schema": {"type": "object"}}
     prose = " ".join(f"Line {number} of a file that someone reads, and says so." for number in range(2000))
     for words, slack in (("hello there", 0.0), (prose, 0.1)):

@@ -63,8 +63,7 @@ class Collector:
         self._server.server_close()
 
     def of_request(self, request_id: str) -> tuple[CollectedSpan, list[CollectedSpan]]:
-        """Waits for a request's server span and returns it with the client spans below it, in the order of their
-        starts.
+        """Waits for a request's server span and returns it with the client spans below it, by their starts.
 
         A request's spans arrive together, the server span last.
         """

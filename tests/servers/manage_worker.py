@@ -60,9 +60,7 @@ def main() -> None:
 
 
 def _end_with(connection: socket.socket) -> None:
-    """Serves the connection in a child and ends it. Threads of a command (such as a connection pool's) do not prolong
-    it.
-    """
+    """Serves the connection in a child and ends it; threads of a command (a connection pool's) do not prolong it."""
     status = 1
     try:
         _serve(connection.makefile("rw", encoding="utf-8"))

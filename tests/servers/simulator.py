@@ -38,9 +38,7 @@ class Simulator:
         return self
 
     def stats(self, model: str | None = None) -> dict[str, int]:
-        """Returns its counts of calls (`calls`, `cut` by their caller, `open` now), for one upstream model name or for
-        all.
-        """
+        """Returns the counts of calls (`calls`, `cut` by their caller, `open` now), for one upstream model or all."""
         query = {} if model is None else {"model": model}
         reply = requests.get(f"{self.origin}/stats", params=query, timeout=5)
         reply.raise_for_status()

@@ -1,6 +1,4 @@
-"""The edge of every request handles unknown paths, wrong methods, broken HTTP, bodies of every size, and our own
-failures.
-"""
+"""The edge of every request handles unknown paths, wrong methods, broken HTTP, any size of body, and our failures."""
 
 import gzip
 import json

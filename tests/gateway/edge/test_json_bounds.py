@@ -64,7 +64,7 @@ def test_a_body_is_read_as_json_and_refused_only_for_an_integer_beyond_64_bits(b
 
 
 def test_values_are_counted_before_they_are_parsed() -> None:
-    """With as many commas but no values between them the text would not be JSON; the count comes first."""
+    """The second text has commas without values, so it is not JSON, but it is refused for their number."""
     assert len(parse_object(b'{"input": [0' + b",0" * MAX_COMMAS + b"]}")["input"]) == MAX_COMMAS + 1
     with pytest.raises(InvalidRequest, match=str(MAX_COMMAS)):
         parse_object(b'{"input": [' + b", " * (MAX_COMMAS + 1))

@@ -81,8 +81,10 @@ def folder_of(server: GatewayServer) -> Path:
 
 
 def settled(server: GatewayServer) -> tuple[int, ...]:
-    """Returns the sums over all records: their number, tokens (uncached, cache read, cache written, completion), cost
-    in EUR and energy in 10^-10 units.
+    """Returns the sums over all records.
+
+    They are their number, tokens (uncached, cache read, cache written, completion), cost in EUR and energy in 10^-10
+    units.
     """
     columns = (
         "count(*)",
@@ -135,9 +137,7 @@ def test_two_workers_agree_with_the_ledger(server: GatewayServer, customer: Cust
         return after.total(name, **labels) - before.total(name, **labels)
 
     def has_all(scrape: Scrape) -> bool:
-        """Tells whether a scrape has everything. Each worker writes with its own beat, refusals perhaps after
-        settlements.
-        """
+        """Tells whether a scrape has everything: each worker writes with its own beat, refusals perhaps last."""
         requests_total = scrape.total("gateway_requests_total") - before.total("gateway_requests_total")
         return requests_total == 7 * ROUNDS and scraped(scrape) == settled(server)
 

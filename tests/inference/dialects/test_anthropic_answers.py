@@ -243,9 +243,7 @@ def test_usage_at_the_end_replaces_that_of_the_start() -> None:
 
 
 def test_an_answer_that_breaks_off_is_counted_on_its_prompt_alone() -> None:
-    """The first `output_tokens` is a placeholder: if it were taken for the count, a broken stream would cost next to
-    nothing.
-    """
+    """The first `output_tokens` is a placeholder: taken as the count, it would make a broken stream almost free."""
     start = {"type": "message_start", "message": {"usage": {"input_tokens": 5, "output_tokens": 1}}}
     broken = play(DIALECT, events(start, *text(0, "one", "two")))
     assert broken.usage is None

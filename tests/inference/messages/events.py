@@ -32,9 +32,7 @@ class Events:
 
     @classmethod
     def of(cls, reply: requests.Response) -> Self:
-        """Reads a stream and checks that it has one message, blocks one after the other, and at the end one stop or one
-        error.
-        """
+        """Reads a stream and checks that it has one message, blocks one after the other, and one stop or error last."""
         assert reply.status_code == 200, reply.text
         assert reply.headers["Content-Type"] == "text/event-stream"
         return cls.read([reply.content], reply.headers)

@@ -51,7 +51,7 @@ class Command(OperatorCommand):
 
 
 def facts_of(entry: Mapping[str, Any]) -> energy.Facts:
-    """The facts of an entry of the file of sizes, where one number may stand for both ends of a range."""
+    """Returns the facts of an entry in the file of sizes, in which one number may stand for both ends of a range."""
 
     def ends(key: str) -> tuple[float, float]:
         stated = entry[key]
@@ -72,7 +72,7 @@ def facts_of(entry: Mapping[str, Any]) -> energy.Facts:
 
 
 def derivation(facts: energy.Facts) -> Iterator[str]:
-    """Lines of text: what is assumed in each case, what follows for each kind of token, and the figures."""
+    """Yields lines of text: the assumptions of each case, the results for each kind of token, and the figures."""
     cases = energy.cases(facts)
     columns = ["low", "value", "value (largest)", "high"]
     if facts.smallest == facts.largest and cases[1] == cases[2]:
@@ -98,7 +98,7 @@ def _row(title: str, cells: list[Any]) -> str:
 
 
 def catalogue_file(sizes: Mapping[str, Any]) -> str:
-    """The shipped table of energy."""
+    """Returns the shipped table of energy."""
     lines = [
         "# Wh and embodied g CO2e per token, [low, value, high], by canonical model id: estimates, the same wherever a",
         "# model runs. Written by `manage.py estimate_energy --write` from tools/model_sizes.yaml, which has the",

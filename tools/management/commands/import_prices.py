@@ -76,7 +76,7 @@ class Command(OperatorCommand):
         )
         does = "writing them" if options["apply"] else "nothing was written (--apply writes them)"
         self.stdout.write(f"\n{len(review.texts)} files differ: {does}")
-        self.stdout.flush()  # a file is written once its diff has been
+        self.stdout.flush()  # files are written after their diff
         if options["apply"]:
             for path, (_, new) in review.texts.items():
                 path.write_text(new)
