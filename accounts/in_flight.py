@@ -1,4 +1,4 @@
-"""What an account's requests in flight have reserved of its balance.
+"""Reserves parts of an account's balance for its requests in flight.
 
 A worker admits a request by itself if all that it has in flight for the account costs less than 1/64 of the balance.
 Beyond that it asks Redis for the sum over all workers.
@@ -50,7 +50,7 @@ return redis.call('EXPIRE', KEYS[1], 30)
 
 @dataclass(slots=True)
 class _Own:
-    """What one account's requests in this worker have reserved, in units of money."""
+    """Adds up what one account's requests in this worker have reserved, in units of money."""
 
     requests: int = 0
     units: int = 0
@@ -62,7 +62,7 @@ _worker: bytes = b""  # this worker's name in Redis; set on first use, so after 
 
 
 def begin(event: RequestEvent, account_id: uuid.UUID, units: int, balance: int) -> bool:
-    """Reserves `units` for a request until `end`, if they are a small part of the balance. Else returns False."""
+    """Reserves `units` for a request until `end`, if they are a small part of the balance. Otherwise returns False."""
     own = _own_of(account_id)
     if units and (own.units + units) * SMALL_PART > balance:
         return False
@@ -110,7 +110,7 @@ def end(event: RequestEvent) -> None:
 
 
 def renew() -> None:
-    """Extends this worker's reservations, with each beat. Those of a worker that is gone expire."""
+    """Extends this worker's reservations, with each beat. The reservations of a worker that is gone expire."""
     for account_id, own in _accounts.items():
         if own.is_shared:
             _renew(account_id, own)

@@ -1,4 +1,4 @@
-"""A key's limits on requests and tokens per minute.
+"""Limits the requests and tokens of a key in any sixty seconds.
 
 What is counted in second s leaves the window at s + 61, so no span of sixty seconds holds more than the limit.
 docs/decisions/0004 says why.
@@ -98,14 +98,14 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """What a key may use in any sixty seconds. 0 stands for no limit."""
+    """Says how much a key may use in any sixty seconds. 0 stands for no limit."""
 
     requests: int
     tokens: int
 
 
 class WindowState(NamedTuple):
-    """What is left of one limit.
+    """Says how much is left of one limit.
 
     `reset` is the number of seconds until the window is empty, `wait` the number until one more unit is free.
     """
@@ -116,7 +116,7 @@ class WindowState(NamedTuple):
 
 
 class KeyState(NamedTuple):
-    """What is left of both limits, once the request is counted if it was admitted."""
+    """Says how much is left of both limits, after the request is counted if it is admitted."""
 
     requests: WindowState
     tokens: WindowState
@@ -127,7 +127,7 @@ class KeyState(NamedTuple):
 
 
 class SharedWindows:
-    """The windows of all keys, kept in Redis and told apart by its clock."""
+    """Keeps the windows of all keys in Redis, by the clock of Redis."""
 
     def admit(self, key: str, limits: RateLimits, address: AddressCheck) -> KeyState | None:
         """Counts a request if both limits allow it, for its address first. Returns None while Redis is away."""
@@ -150,7 +150,7 @@ Counters = dict[int, int]  # what was counted, by second
 
 
 class OwnWindows:
-    """The windows in this worker's memory, used without Redis and while it is away."""
+    """Keeps the windows in this worker's memory, without Redis or while it is away."""
 
     def __init__(self) -> None:
         self._requests: defaultdict[str, Counters] = defaultdict(dict)
@@ -205,7 +205,7 @@ _own = OwnWindows()
 
 
 def rate_limits_of(rpm: int | None, tpm: int | None) -> RateLimits:
-    """Returns the key's own limits, or the gateway's for those that the key does not set."""
+    """Returns the key's own limits, or for each the gateway's limit if the key has none of its own."""
     return RateLimits(
         requests=settings.GATEWAY_KEY_RPM if rpm is None else rpm,
         tokens=settings.GATEWAY_KEY_TPM if tpm is None else tpm,

@@ -83,8 +83,8 @@ def _raise(now: datetime) -> None:
     for kind, found in ((Notice.Kind.EMPTY, empty), (Notice.Kind.LOW, low)):
         new = found.filter(~Exists(told.filter(kind=kind)))
         _note(kind, new.values_list("account_id", "user_id", "account_id"), now)
-    # An account may have several owners. Within one filter all conditions are about the same owner; those of a second
-    # filter could be true of another one.
+    # An account may have several owners. Within one filter all conditions are about the same owner; a second filter
+    # could be true of another owner.
     owner = "account__membership"
     told = Notice.objects.filter(subject=OuterRef("pk"), person=OuterRef(f"{owner}__user"))
     is_willing_owner = {f"{owner}__role": Membership.Role.OWNER, f"{owner}__user__in": _willing()}

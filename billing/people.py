@@ -105,7 +105,7 @@ def _require_other_owners(person: User) -> None:
 
 
 def _pointing_at_people() -> list[models.ForeignKey[Any, Any]]:
-    """Returns every foreign key to a person, in new tables too, except those of the tables of rights."""
+    """Returns every foreign key to a person, in new tables too, except foreign keys of the tables of rights."""
     relations = User._meta.get_fields(include_hidden=True)
     fields = [relation.field for relation in relations if isinstance(relation, models.ManyToOneRel)]
     mine = [field for field in fields if not field.model._meta.auto_created]

@@ -98,7 +98,7 @@ class ModelLine:
 
     @property
     def id(self) -> str | None:
-        """Returns the id for requests: that of automatic routing, or of the only route; None if there is neither."""
+        """Returns the id for requests: of automatic routing, or else of the only route; None if there is neither."""
         if self.auto is not None:
             return f"{AUTO}/{self.canonical_id}"
         return self.routes[0].route.id if len(self.routes) == 1 and self.has_endpoint else None

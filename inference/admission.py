@@ -42,7 +42,7 @@ class Admitted:
     """Holds a request that has passed all checks of ours, with the terms of its bill.
 
     `call` is the client's call, `upstream_call` the same in the shape of the route. `attempted` lists the slugs of the
-    providers tried so far; the last is that of the current route.
+    providers tried so far; the last serves the current route.
     """
 
     form: WireForm

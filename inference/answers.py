@@ -24,7 +24,7 @@ from .words import REASONING_FIELDS, TOOL_TEXT, calls_in, flatten_content, messa
 
 PLAIN = frozenset({"index", "delta", "text", "logprobs", "finish_reason"})  # members that most choices have
 IDENTIFIERS = ("id", "type", "format", "thought_signature")
-# Lists in the `logprobs` of a choice: each chunk has those of its own tokens, so they are concatenated.
+# Lists in the `logprobs` of a choice: each chunk has the lists of its own tokens, so they are concatenated.
 LOGPROB_LISTS = ("content", "refusal", "tokens", "token_logprobs", "top_logprobs", "text_offset")
 
 

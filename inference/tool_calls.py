@@ -1,7 +1,7 @@
 """Puts the tool calls of one choice in order: they are numbered from 0 without a gap, and named once.
 
 Upstreams number them from 0, from 1, all with 0 (Ollama) or not at all, and may repeat ids and names. A name may come
-in pieces or after arguments, so a call is held until its name is that of a tool.
+in pieces or after arguments, so a call is held until its name is the name of a tool.
 """
 
 from collections.abc import Collection, Mapping
@@ -114,7 +114,7 @@ class ToolCalls:
         return head, call.name + arguments
 
     def _is_complete(self, name: str) -> bool:
-        """Tells whether a name is that of a tool, or cannot become one because the upstream changes names."""
+        """Tells whether a name belongs to a tool, or cannot become one because the upstream changes names."""
         return name in self._names or (bool(name) and not any(each.startswith(name) for each in self._names))
 
     def missing_arguments(self) -> list[Json]:

@@ -1,1 +1,1 @@
-"""The API as clients read it: its OpenAPI document, and pages that show it and a guide."""
+"""Publishes the API as clients read it: its OpenAPI document, and pages with the reference and the documents."""

@@ -1,4 +1,4 @@
-"""`/v1/openapi.json`: the description of the API, kept in `openapi.yaml` and read once in a worker."""
+"""Serves `/v1/openapi.json`: the description of the API, kept in `openapi.yaml` and read once per worker."""
 
 import hashlib
 from functools import cache
@@ -17,14 +17,14 @@ AN_HOUR = "public, max-age=3600"
 
 
 class OpenApi(ControlView):
-    """The description of the API, for clients without a key too."""
+    """Serves the description of the API, also to clients without a key."""
 
     doing = "describing the API"
     authentication_classes = ()
     permission_classes = ()
 
     def get(self, request: Request) -> HttpResponse:
-        """OpenAPI 3.1 in JSON."""
+        """Returns OpenAPI 3.1 in JSON."""
         headers = {"ETag": _etag(), "Cache-Control": AN_HOUR, "Access-Control-Allow-Origin": "*"}
         if _etag() in [tag.removeprefix("W/") for tag in parse_etags(request.headers.get("If-None-Match", ""))]:
             return HttpResponseNotModified(headers=headers)
@@ -33,19 +33,19 @@ class OpenApi(ControlView):
 
 @cache
 def document_json() -> bytes:
-    """The description as it is sent."""
+    """Returns the description as the bytes that are sent."""
     return orjson.dumps(YAML(typ="safe").load(Path(__file__).with_name("openapi.yaml")))
 
 
 @cache
 def document() -> dict[str, Any]:
-    """The description as an object."""
+    """Returns the description as an object."""
     loaded: dict[str, Any] = orjson.loads(document_json())
     return loaded
 
 
 def followed(node: dict[str, Any]) -> dict[str, Any]:
-    """An object of the description, or the component that it refers to."""
+    """Returns an object of the description, or the component that it refers to."""
     if "$ref" not in node:
         return node
     _, _, kind, name = node["$ref"].split("/")

@@ -1,4 +1,4 @@
-"""`/docs`: the documents as pages and as Markdown, and the reference drawn from the API's description."""
+"""Shows `/docs`: the documents as pages and as Markdown, and the reference, made from the API's description."""
 
 import json
 import re
@@ -55,7 +55,7 @@ def llms(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def reference(request: HttpRequest) -> HttpResponse:
-    """Every endpoint and object of the API."""
+    """Shows every endpoint and object of the API."""
     openapi = document()
     endpoints = [
         {
@@ -98,7 +98,7 @@ def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
 
 
 def _components(body: dict[str, Any]) -> list[str]:
-    """Names of the objects that a body or an answer may be, and of a stream's events."""
+    """Returns the names of the objects that a body or an answer may be, and of a stream's events."""
     content = body.get("content", {})
     schema = content.get("application/json", {}).get("schema", {})
     events = content.get("text/event-stream", {}).get("x-event-schema", {})
@@ -107,14 +107,14 @@ def _components(body: dict[str, Any]) -> list[str]:
 
 
 def _about(schema: dict[str, Any]) -> str:
-    """A component in words; of a plain value its type too."""
+    """Describes a component in words, with the type if it is a plain value."""
     description = str(schema.get("description", ""))
     is_plain = "properties" not in schema and "anyOf" not in schema
     return f"`{_kind(schema)}` {description}" if is_plain else description
 
 
 def _members(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row of each field; of one of several objects, a row of each."""
+    """Returns a row for each field, or for each of the objects that the component may be."""
     if "anyOf" in schema:
         return [
             {"name": _kind_of(one), "kind": ", ".join(followed(one).get("properties", ()))} for one in schema["anyOf"]
@@ -132,13 +132,13 @@ def _members(schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _kind_of(one: dict[str, Any]) -> str:
-    """One of several objects, by its `type`, or by its name if it has none of its own."""
+    """Names one of several objects by its `type`, or by its own name if it has no `type` of its own."""
     kind = followed(one).get("properties", {}).get("type", {})
     return "another type" if "not" in kind else _kind(kind if "const" in kind else one)
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """A schema in a few words."""
+    """Describes a schema in a few words."""
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if "const" in schema:
@@ -166,12 +166,12 @@ def _paths() -> dict[str, Path]:
 
 @cache
 def _marked(text: str) -> SafeString:
-    """A description of ours, with its code and its lists."""
+    """Renders one of our descriptions, with its code and its lists."""
     return mark_safe(str(mistune.create_markdown(escape=True)(text)))  # noqa: S308  # of our own texts
 
 
 class _Renderer(mistune.HTMLRenderer):
-    """Headings with anchors, links between documents, blocks that scroll."""
+    """Renders headings with anchors, links between documents, and blocks that scroll."""
 
     def heading(self, text: str, level: int, **attrs: Any) -> str:
         plain = re.sub(r"<[^>]+>", "", text).strip().lower()
@@ -187,7 +187,7 @@ class _Renderer(mistune.HTMLRenderer):
 
 @cache
 def _html(path: Path) -> SafeString:
-    """A document of ours; markup in its text is escaped."""
+    """Renders one of our documents; markup in its text is escaped."""
     markdown = mistune.create_markdown(renderer=_Renderer(escape=True), plugins=["table"])
     html = str(markdown(path.read_text(encoding="utf-8")))
     html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>').replace("</table>", "</table></div>")

@@ -1,4 +1,4 @@
-"""The API's description, below its prefix."""
+"""Routes the description of the API, below its prefix."""
 
 from django.urls import re_path
 

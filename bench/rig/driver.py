@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -12,7 +11,7 @@ from typing import Any
 
 from bench.rig.kinds import CAPPED
 from bench.rig.load import Job, Result
-from bench.rig.process import cpu_seconds
+from bench.rig.process import cpu_seconds, wait_until_asleep
 from bench.rig.servers import Target
 from tests.servers.process import ROOT
 
@@ -40,7 +39,8 @@ def run(target: Target, body: str, *, connections: int, count: int) -> Measured:
     with loading(Job(target.port, body, target.keys, connections, count, warm_up=2 * connections)) as load:
         before, beside = cpu_seconds(target.pids()), cpu_seconds(target.beside())
         result = go(load)
-        time.sleep(0.1)  # settlements after the last byte are included
+        for pid in target.pids():
+            wait_until_asleep(pid)  # so that settlements after the last byte are included
         used, used_beside = cpu_seconds(target.pids()) - before, cpu_seconds(target.beside()) - beside
         return Measured(result, used * 1000, used_beside * 1000)
 

@@ -59,5 +59,14 @@ def wait_until_asleep(pid: int) -> None:
         asleep = asleep + 0.005 if is_asleep(pid) else 0.0
 
 
+def wait_until_traced(pid: int) -> None:
+    """Returns when a tracer has attached to every thread of the process."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while any("TracerPid:\t0\n" in (task / "status").read_text() for task in _tasks(pid)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not every thread of process {pid} is traced")
+        time.sleep(0.005)
+
+
 def _tasks(pid: int) -> Iterator[Path]:
     return Path(f"/proc/{pid}/task").iterdir()

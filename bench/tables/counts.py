@@ -14,7 +14,6 @@ import socket
 import socketserver
 import subprocess
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from urllib.parse import urlsplit, urlunsplit
 from bench.rig.kinds import BASIC, Kind
 from bench.rig.load import Connection
 from bench.rig.plan import Plan
-from bench.rig.process import WAITS_FILE, context_switches, wait_until_asleep
+from bench.rig.process import WAITS_FILE, context_switches, wait_until_asleep, wait_until_traced
 from bench.rig.report import Counts
 from bench.rig.servers import WAITING_WORKER, BenchGateway, Servers, Target
 from bench.rig.worker import COUNTER_BYTES
@@ -168,7 +167,7 @@ def _system_calls(target: Target, connection: Connection, count: int) -> dict[st
         assert strace.stderr is not None
         attached = strace.stderr.readline()
         if "attached" in attached:
-            time.sleep(0.1)  # until strace has attached to every thread
+            wait_until_traced(pid)
             _work(target, connection, count)
         strace.send_signal(signal.SIGINT)
         summary = strace.stderr.read()

@@ -17,7 +17,7 @@ class RequestFailure(models.Model):
 
     # `id` is the request's id, and also the generation's if one was settled (`has_record`). `asked` is the model as the
     # client wrote it, `message` the error's text: both cut short, without secrets and control characters. `provider`,
-    # `model` and `region` are those of the route that was tried last, or else the requested ones if the catalogue has
+    # `model` and `region` belong to the route that was tried last, or else are the requested ones if the catalogue has
     # them; `provider` is `auto` if none was chosen. `repeated` counts the following failures of this account and code
     # that have no row of their own.
 

@@ -1,4 +1,4 @@
-"""Request bodies: read within bounds, and parsed strictly.
+"""Reads request bodies within bounds, and parses them strictly.
 
 An inference request's body is bounded again by what its worker holds for all requests (`HeldBody`).
 """
@@ -21,12 +21,12 @@ MAX_MEMBERS = 500  # of the object itself: each is looked at and copied several 
 
 
 def too_large() -> RequestTooLarge:
-    """The 413, with the bound."""
+    """Returns the error for a body beyond GATEWAY_MAX_BODY_BYTES (413), which names the bound."""
     return RequestTooLarge(f"The request body exceeds the limit of {settings.GATEWAY_MAX_BODY_BYTES} bytes.")
 
 
 class HeldBody:
-    """One request's share of the bodies that its worker holds."""
+    """Counts one request's share of the bytes of bodies that its worker holds."""
 
     __slots__ = ("_bytes",)
     held_by_all = 0
@@ -46,9 +46,9 @@ class HeldBody:
 
 
 def read_body(environ: Mapping[str, Any], held: HeldBody | None = None) -> bytes:
-    """The body of a WSGI request.
+    """Reads the body of a WSGI request.
 
-    Raises RequestTooLarge, WorkerBusy, and InvalidRequest where it is compressed or ends early.
+    Raises RequestTooLarge, WorkerBusy, and InvalidRequest if the body is compressed or ends early.
     """
     encoding = environ.get("HTTP_CONTENT_ENCODING")
     if encoding and (encoding := encoding.strip()).lower() not in ("", "identity"):
@@ -100,7 +100,7 @@ def _read_chunked(stream: Any, held: HeldBody | None) -> bytes:
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """The body as a JSON object. Raises InvalidRequest."""
+    """Parses a body as a JSON object. Raises InvalidRequest."""
     bound_counts(body)
     try:
         parsed = orjson.loads(body)

@@ -1,4 +1,4 @@
-"""Checks of a request's values, member by member.
+"""Checks a request's values, member by member.
 
 A check returns the value that it accepts. It raises a `fault` whose path begins at the value it was given; the caller
 adds the way there.
@@ -17,14 +17,14 @@ fault = InvalidRequest.of_field
 
 
 def require(value: Any, kind: type, path: str, expected: str) -> Any:
-    """The value, of a JSON type."""
+    """Returns the value if it has this JSON type. Raises a fault at `path` that says what is `expected`."""
     if not isinstance(value, kind):
         raise fault(path, f"must be {expected}.")
     return value
 
 
 def text_in(owner: Mapping[str, Any], name: str) -> str:
-    """A required string."""
+    """Returns a member that must be a string."""
     text = owner.get(name)
     if not isinstance(text, str):
         raise fault(f".{name}", "must be a string.")
@@ -32,19 +32,19 @@ def text_in(owner: Mapping[str, Any], name: str) -> str:
 
 
 def optional(owner: Mapping[str, Any], name: str, kind: type, expected: str) -> Any:
-    """A member that may be absent."""
+    """Returns a member that may be absent or null, and else must have this JSON type."""
     value = owner.get(name)
     return value if value is None else require(value, kind, f".{name}", expected)
 
 
 def each(items: list[Any], check: Callable[[Any], T], path: str = "") -> list[T]:
-    """The items, checked; other requests run in between."""
+    """Checks each item, and lets other requests run in between. Returns what the checks return."""
     checked: list[T] = []
     try:
         for start in range(0, len(items), ITEMS_A_TURN):
             if start:
                 pause()
-            # what has been taken before a fault stays, and so tells its position
+            # The number of items that were accepted before a fault is the position of the fault.
             checked.extend(map(check, items[start : start + ITEMS_A_TURN]))
     except InvalidRequest as error:
         raise error.within(f"{path}[{len(checked)}]") from None
@@ -52,7 +52,7 @@ def each(items: list[Any], check: Callable[[Any], T], path: str = "") -> list[T]
 
 
 def without_nulls(owner: Json, parts: Iterable[str] = ()) -> Json:
-    """The object without null members, its own and those of `parts`."""
+    """Returns the object without members that are null, and `parts` of it without theirs."""
     if None in owner.values():
         owner = {name: value for name, value in owner.items() if value is not None}
     for part in parts:

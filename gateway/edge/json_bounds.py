@@ -1,4 +1,4 @@
-"""Bounds on JSON that is read from a client, counted in its bytes before or beside parsing."""
+"""Bounds the JSON of a client by its bytes, before it is parsed or in addition to parsing."""
 
 import re
 
@@ -20,8 +20,10 @@ _LONGEST_OF_64_BITS = 20  # characters, of both ends
 
 
 def bound_counts(body: bytes) -> None:
-    """Raises InvalidRequest if a large body holds too many values: short ones take many times their size once they are
-    parsed, and seconds."""
+    """Raises InvalidRequest if a large body holds too many values.
+
+    Once they are parsed, short values take many times their size in memory, and seconds of time.
+    """
     if len(body) <= COUNT_ABOVE_BYTES:
         return
     if holds_more(body, b"{[", MAX_CONTAINERS):
@@ -53,7 +55,7 @@ def holds_more(body: bytes, characters: bytes, limit: int) -> bool:
 
 
 def holds_an_integer_beyond_64_bits(valid: bytes) -> bool:
-    """Tells whether valid JSON holds one, which a parser would turn into another number."""
+    """Tells whether valid JSON holds an integer beyond 64 bits, which orjson would change into a float."""
     for step in _STEPS:  # most bodies need no look at every byte
         if b"0" * (_LONG // step) not in valid[::step].translate(_EACH_DIGIT_A_ZERO):
             return False

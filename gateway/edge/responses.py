@@ -1,4 +1,4 @@
-"""Writes the HTTP API's answers, both those of WSGI endpoints without Django's handler and those of DRF."""
+"""Writes the answers of the HTTP API, for WSGI endpoints without Django's handler and for DRF."""
 
 import http.client
 from collections.abc import Callable, Iterable, Mapping

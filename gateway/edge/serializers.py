@@ -1,4 +1,4 @@
-"""Serializer fields that take a JSON type as it is, and the short way to accept a request (`Checks`)."""
+"""Provides serializer fields that accept one JSON type, and a shorter way to accept a request (`Checks`)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from .checks import Json
 
 
 class StrictField(serializers.Field[Any, Any, Any, Any]):
-    """A value of one JSON type; DRF's own fields coerce "1" and 1."""
+    """Accepts a value of one JSON type. DRF's own fields would take "1" for 1."""
 
     default_error_messages = {"type": "must be {expected}."}
     types: tuple[type, ...] = ()
@@ -27,21 +27,21 @@ class StrictField(serializers.Field[Any, Any, Any, Any]):
 
 
 class TextField(StrictField):
-    """A string."""
+    """Accepts a string."""
 
     types = (str,)
     expected = "a string"
 
 
 class FlagField(StrictField):
-    """A boolean."""
+    """Accepts a boolean."""
 
     types = (bool,)
     expected = "a boolean"
 
 
 class NumberField(StrictField):
-    """A number within closed bounds."""
+    """Accepts a number from `minimum` to `maximum`, both included."""
 
     default_error_messages = {"minimum": "must be at least {bound}.", "maximum": "must be at most {bound}."}
     types: tuple[type, ...] = (int, float)
@@ -61,14 +61,14 @@ class NumberField(StrictField):
 
 
 class WholeNumberField(NumberField):
-    """A bounded integer."""
+    """Accepts an integer from `minimum` to `maximum`, both included."""
 
     types = (int,)
     expected = "an integer"
 
 
 class ChoiceField(TextField):
-    """A string out of a few."""
+    """Accepts one of `choices`."""
 
     default_error_messages = {"choice": "must be one of {choices}."}
 
@@ -84,14 +84,14 @@ class ChoiceField(TextField):
 
 
 class ListField(StrictField):
-    """An array."""
+    """Accepts an array."""
 
     types = (list,)
     expected = "an array"
 
 
 class ObjectField(StrictField):
-    """An object; `members` have one type."""
+    """Accepts an object. Each of `members` must have its type, if it is there."""
 
     types = (dict,)
     expected = "an object"
@@ -109,7 +109,7 @@ class ObjectField(StrictField):
 
 
 class CheckedField(StrictField):
-    """A value that a function checks."""
+    """Accepts what a function accepts, and returns what it returns."""
 
     def __init__(self, check: Callable[[Any], Any], **options: Any) -> None:
         super().__init__(**options)
@@ -123,7 +123,7 @@ class CheckedField(StrictField):
 
 
 class Checks:
-    """A request's serializer, and a shorter way to accept, which costs less than DRF's loop.
+    """Checks requests by a serializer, in a shorter way that costs less than DRF's loop.
 
     A refusal is worded by the serializer. Null means absent; other fields pass on.
     """
@@ -134,7 +134,7 @@ class Checks:
         self._required = required  # the first field that most clients forget is the one that is named first
 
     def checked(self, body: Json) -> tuple[Json, Json]:
-        """The members that are not null, and of them the serializer's fields."""
+        """Returns the members that are not null, and those of them that the serializer checks."""
         present = {name: value for name, value in body.items() if value is not None}
         for name in self._required:
             if name not in present:

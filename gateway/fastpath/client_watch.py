@@ -7,14 +7,11 @@ import sys
 import termios
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gevent import get_hub
 
 from . import READABLE
-
-if TYPE_CHECKING:
-    pass
 
 LOOK_SECONDS = 0.2
 PROBE_EVERY_LOOKS = 10

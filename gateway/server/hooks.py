@@ -22,7 +22,10 @@ RETRY_SECONDS = 5.0  # after periodic work failed, so that it is soon done once 
 
 
 class Reading(NamedTuple):
-    """Describes a figure for metrics. `read` returns it by value of `label`; `how` merges those of all workers."""
+    """Describes a figure for metrics.
+
+    `read` returns it by value of `label`; `how` says how the values of all workers are merged.
+    """
 
     name: str
     help: str

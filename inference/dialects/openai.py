@@ -348,7 +348,7 @@ class OpenAIDecoder(StreamDecoder):
         return True
 
     def _added_up(self, usage: Any, *, is_apart: bool) -> Any:
-        """Returns the usage of the request so far: `usage`, or a list with that of each choice.
+        """Returns the usage of the request so far: `usage`, or a list with the usage of each choice.
 
         llama.cpp counts each choice separately, in a chunk without choices after the choice's finish. If such a chunk
         comes before all choices have finished, it cannot be a total: it and all later ones count one choice each.

@@ -116,7 +116,7 @@ def _written(reported: dict[str, Any], details: dict[str, Any]) -> tuple[int | N
 
 
 def _as_of_chat(reported: Any) -> Any:
-    """Renames the counts of the Responses API, or of Messages through a relay, to those of chat completions."""
+    """Renames the counts of the Responses API, or of Messages through a relay, to the names of chat completions."""
     if not isinstance(reported, dict) or "input_tokens" not in reported or reported.get("prompt_tokens"):
         return reported
     if "prompt_tokens" in reported and not reported["input_tokens"]:

@@ -12,7 +12,7 @@ from ..call import Call, Shape
 from ..words import without
 from .framing import HIDES_REASONING
 
-# The gateway's own fields: a dialect writes its form of them. The last three are those of other routers: `usage` is in
+# The gateway's own fields: a dialect writes its form of them. The last three are fields of other routers: `usage` is in
 # every answer, asked for or not.
 OWNED = frozenset(
     {"model", "stream", "stream_options", "max_tokens", "max_completion_tokens"}

@@ -564,6 +564,7 @@ def test_an_error_of_any_shape_is_told(customer: Customer, name: str, status: st
     error = reply.json()["error"]
     assert reply.status_code == (400 if status.startswith("400") else 503)
     assert TOO_WARM in error["message"]
+    assert "{" not in error["message"]  # the words of the error, not the JSON that they stand in
     assert bills.untouched(customer)
 
 
