@@ -59,7 +59,8 @@ def log(event: RequestEvent) -> None:
 
 def fields(event: RequestEvent) -> dict[str, Any]:
     """Returns the fields of a line. Durations are in milliseconds; None or empty values are left out later."""
-    # The model that the client named and the error's message are not logged: a client can put anything into them.
+    # The model that the client named and the error's message are not logged: a client can put anything into them. The
+    # client's address is personal data, and stands in the proxy's log.
     settled, attempt = event.settled, event.attempts[-1] if event.attempts else None
     first = event.first_output_at
     head_took = attempt.head_at - attempt.began_at if attempt and attempt.head_at else None
@@ -75,6 +76,8 @@ def fields(event: RequestEvent) -> dict[str, Any]:
         "code": event.code,
         "account": None if event.account_id is None else str(event.account_id),
         "key": None if event.key_id is None else str(event.key_id),
+        "alias": None if event.alias_id is None else str(event.alias_id),
+        "stream": event.is_stream or None,
         "route": event.route,
         "upstream_status": (attempt.status or None) if attempt else None,
         "attempts": len(event.attempts) or None,

@@ -56,6 +56,15 @@ def test_an_answer_is_a_line_of_ids_tokens_cost_and_times(server: GatewayServer,
     assert line["account"]
     assert line["key"]
     assert 0 < line["upstream_head_ms"] <= line["duration_ms"]
+    assert "alias" not in line
+    assert "stream" not in line
+
+
+def test_a_request_by_alias_has_the_alias_id(server: GatewayServer, open_account: OpenAccount) -> None:
+    customer = open_account(server)
+    alias = customer.http.post("/v1/aliases", json={"name": "house", "target": "sim/test/echo/FRPAR"}).json()
+    reply = customer.http.post("/v1/chat/completions", json={"model": "alias/house", "messages": HELLO})
+    assert line_of(server, reply.headers["X-Request-Id"])["alias"] == alias["id"]
 
 
 def test_a_stream_is_a_line_once_it_is_closed(server: GatewayServer, open_account: OpenAccount) -> None:
@@ -64,6 +73,7 @@ def test_a_stream_is_a_line_once_it_is_closed(server: GatewayServer, open_accoun
     line = line_of(server, reply.headers["X-Request-Id"])
     assert line["outcome"] == "served"
     assert line["generation"] == reply.headers["X-Generation-Id"]
+    assert line["stream"] is True
     assert 0 < line["first_output_ms"] <= line["duration_ms"]
 
 
