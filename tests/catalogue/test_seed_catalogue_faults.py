@@ -370,3 +370,11 @@ def test_help_needs_no_database() -> None:
     with pytest.raises(SystemExit) as ended:
         call_command("seed_catalogue", "--help", stdout=io.StringIO())
     assert ended.value.code == 0
+
+
+@pytest.mark.parametrize("field", ["total_includes_reasoning", "total_includes_audio_prompts"])
+def test_a_dialect_without_totals_takes_no_field_about_them(refused: Refused, field: str) -> None:
+    lines = refused({"providers": [{**PROVIDER, "dialect": "anthropic", field: True}]})
+    assert [line.split(": ", 2)[2] for line in lines] == [
+        f"{field}: must be absent: usage of the dialect anthropic has no total"
+    ]
