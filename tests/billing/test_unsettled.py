@@ -7,6 +7,7 @@ import psycopg._queries
 import pytest
 
 from billing.ledger import booking as ledger
+from billing.ledger.settling_statement import settling_statement
 from billing.ledger.unsettled import COLUMNS, Figures, Unsettled, encoded, set_apart, terms_of
 from billing.models import Generation
 from catalogue.pricing import EnergyFactors, Usage
@@ -59,7 +60,7 @@ def test_the_statement_is_not_parsed_by_the_driver_which_caches_no_more_than_50_
 ) -> None:
     acme = new_account()
     generation = served(acme)
-    statement = ledger.statement(counts_quota=True, has_checkpoint=True)
+    statement = settling_statement(counts_quota=True, has_checkpoint=True).statement
     assert statement.sql.count(b"$") > psycopg._queries.MAX_CACHED_STATEMENT_PARAMS
     monkeypatch.setattr(psycopg._queries, "_split_query", None)
     settled = ledger._book_by_statement(generation, "default", has_checkpoint=True)
