@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import NamedTuple
 
 from django.db import DataError, IntegrityError, OperationalError, connections, transaction
 from django.utils import timezone
@@ -19,6 +18,7 @@ from catalogue.routing import quota
 from gateway.db import writes
 from gateway.db.pool import answering_within, release
 from gateway.db.sessions import SETTLEMENT_SECONDS, Parameters
+from gateway.db.writes import WriteQuery
 from gateway.money import LossyValueError, from_units
 
 from ..models import Checkpoint, FrozenTerms, Generation, LedgerEntry, Wallet
@@ -43,15 +43,6 @@ class Settlement:
 
     balance: Decimal | None
     wallet_wait_seconds: float | None = field(default=None, compare=False)  # None if it was not measured
-
-
-class _Booking(NamedTuple):
-    """Holds what PostgreSQL's statement needs to settle one request. `columns` are the values of COLUMNS as text."""
-
-    account_id: uuid.UUID
-    columns: Parameters
-    quota_use: QuotaUse | None
-    has_checkpoint: bool
 
 
 def book(
@@ -88,19 +79,13 @@ def book_together(batch: Sequence[tuple[Unsettled, bool]]) -> list[Settlement | 
     if new:
         _write_terms_of_batch(new)
     # 2. Write the records and move the balances.
-    bookings = [
-        _Booking(
-            unsettled.figures.account_id,
-            unsettled.parameters,
-            _quota_use(unsettled.figures.total_tokens, unsettled.terms.quota_region),
-            has_checkpoint,
-        )
-        for unsettled, has_checkpoint in batch
-    ]
-    is_crowded = any(_is_crowded(each.account_id) for each in bookings)
-    work = [_statement_and_parameters(each, commits_early=is_crowded) for each in bookings]
+    is_crowded = any(_is_crowded(unsettled.figures.account_id) for unsettled, _ in batch)
+    work = []
+    for unsettled, has_checkpoint in batch:
+        quota_use = _quota_use(unsettled.figures.total_tokens, unsettled.terms.quota_region)
+        work.append(_statement_and_parameters(unsettled.parameters, quota_use, has_checkpoint, is_crowded))
     rows = writes.execute_all("settlement", work, flushes=is_crowded)
-    return [_outcome(each.account_id, *row[:4]) for each, row in zip(bookings, rows, strict=True)]
+    return [_outcome(unsettled.figures.account_id, *row) for (unsettled, _), row in zip(batch, rows, strict=True)]
 
 
 def keep_terms(generation: Generation, using: str) -> None:
@@ -125,10 +110,9 @@ def _book_by_statement(
     generation: Generation, using: str, quota_use: QuotaUse | None = None, *, has_checkpoint: bool = False
 ) -> Settlement | None:
     columns = [encoded(name, getattr(generation, name)) for name in COLUMNS]
-    booking = _Booking(generation.account_id, columns, quota_use, has_checkpoint)
     is_inside = connections[using].in_atomic_block  # the caller's transaction is committed, or not, as the caller says
     is_crowded = _is_crowded(generation.account_id) and not is_inside
-    statement, parameters = _statement_and_parameters(booking, commits_early=is_crowded)
+    statement, parameters = _statement_and_parameters(columns, quota_use, has_checkpoint, is_crowded)
     try:
         row = writes.execute(using, statement, parameters, flushes=is_crowded)
     except DataError as error:
@@ -140,7 +124,7 @@ def _book_by_statement(
         if is_inside or not Generation.objects.using(using).filter(pk=generation.pk).exists():
             raise
         return None
-    return _outcome(generation.account_id, *row[:4])
+    return _outcome(generation.account_id, *row)
 
 
 def _book_in_steps(
@@ -177,12 +161,13 @@ def _write_terms_of_batch(rows: list[FrozenTerms]) -> None:
         release("settlement")
 
 
-def _statement_and_parameters(booking: _Booking, *, commits_early: bool) -> tuple[writes.WriteQuery, Parameters]:
-    use = booking.quota_use
+def _statement_and_parameters(
+    columns: list[bytes | None], quota_use: QuotaUse | None, has_checkpoint: bool, commits_early: bool
+) -> tuple[WriteQuery, Parameters]:
     statement = settling_statement(
-        counts_quota=use is not None, has_checkpoint=booking.has_checkpoint, commits_early=commits_early
+        counts_quota=quota_use is not None, has_checkpoint=has_checkpoint, commits_early=commits_early
     )
-    return statement, [*booking.columns, *[str(value).encode() for value in use or ()]]
+    return statement, [*columns, *[str(value).encode() for value in quota_use or ()]]
 
 
 def _outcome(

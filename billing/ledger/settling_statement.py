@@ -12,7 +12,7 @@ from typing import NamedTuple
 from django.db import connections
 
 from catalogue.routing import quota
-from gateway.db.reads import BOOLEAN, INTEGER, TEXT
+from gateway.db.reads import BOOLEAN, INTEGER
 from gateway.db.writes import WriteQuery
 
 from ..models import Generation
@@ -90,8 +90,9 @@ SELECT_OUTCOME = """
         (SELECT balance_after FROM generation),
         (SELECT (extract(epoch FROM created_at - statement_timestamp()) * 1000000)::bigint FROM generation)"""
 
-# Commits without waiting for the disk. It is one more column of the outcome, which nothing reads.
-COMMIT_EARLY = ", set_config('synchronous_commit', 'off', true)"
+# Makes the transaction commit without waiting for the disk. It adds a table of one row, from which the outcome is read.
+COMMIT_EARLY = """
+    FROM set_config('synchronous_commit', 'off', true)"""
 
 
 @cache
@@ -105,9 +106,8 @@ def settling_statement(*, counts_quota: bool, has_checkpoint: bool, commits_earl
     named = f"WITH {','.join(parts)}{SELECT_OUTCOME}{COMMIT_EARLY if commits_early else ''}"
     parameters = [*COLUMNS, *(f"quota_{name}" for name in QuotaUse._fields)]
     numbered = named % {name: f"${number}" for number, name in enumerate(parameters, 1)}
-    columns = (BOOLEAN, BOOLEAN, INTEGER, INTEGER, *((TEXT,) if commits_early else ()))
     name = f"settle_{counts_quota:d}{has_checkpoint:d}{commits_early:d}"
-    return WriteQuery(name, numbered, columns=columns)
+    return WriteQuery(name, numbered, columns=(BOOLEAN, BOOLEAN, INTEGER, INTEGER))
 
 
 def _insert_record() -> str:

@@ -1,7 +1,7 @@
 """Runs PostgreSQL's statements that write and return a row.
 
-`execute` and `execute_all` alone decide between the worker's own sessions and Django's connections. Callers give the
-parameters as PostgreSQL's text, so that values which many statements share are encoded once, and get Python values.
+This module alone decides between the worker's own sessions and Django's connections. Callers give the parameters as
+PostgreSQL's text, so that values which many statements share are encoded once, and get Python values.
 """
 
 from collections.abc import Sequence
@@ -34,14 +34,15 @@ Work = Sequence[tuple[WriteQuery, Parameters]]
 
 
 def execute(database: str, query: WriteQuery, parameters: Parameters, *, flushes: bool = False) -> Row:
-    """Runs one statement as `execute_all` does, or in the transaction that the caller has begun."""
-    if connections[database].in_atomic_block:
-        return _fetch(database, query, parameters)
-    return execute_all(database, [(query, parameters)], flushes=flushes)[0]
+    """Runs one statement, in the transaction that the caller has begun on Django's connection if there is one.
+
+    It uses Django's connection in every process, because it may wait for a lock, and the sessions are few.
+    """
+    return _execute_by_django(database, [(query, parameters)], flushes=flushes)[0]
 
 
 def execute_all(database: str, work: Work, *, flushes: bool = False) -> list[Row]:
-    """Runs the statements in one transaction of their own, and returns the row of each.
+    """Runs the statements in one transaction, on the worker's sessions if it has them, and returns the row of each.
 
     If `flushes`, also waits until the commit is on the disk, for a transaction that sets synchronous_commit to off.
     """
@@ -71,10 +72,11 @@ def sends_together(database: str) -> bool:
 
 
 def _decoded(query: WriteQuery, result: Any) -> Row:
-    values = [result.get_value(0, number) for number in range(len(query.columns))]
-    return tuple(
-        [None if value is None else kind.decode(value) for kind, value in zip(query.columns, values, strict=True)]
-    )
+    row = []
+    for number, kind in enumerate(query.columns):
+        value = result.get_value(0, number)
+        row.append(None if value is None else kind.decode(value))
+    return tuple(row)
 
 
 def _execute_by_django(database: str, work: Work, *, flushes: bool) -> list[Row]:

@@ -48,11 +48,9 @@ def written() -> list[int]:
 
 @pytest.mark.parametrize("flushes", [False, True])
 def test_a_row_comes_as_python_values(notes: None, flushes: bool) -> None:
-    rows = [
-        writes.execute("default", INSERT, [b"-1", "naïve ✓".encode()], flushes=flushes),
-        writes.execute("default", INSERT, [b"2", None], flushes=flushes),
-    ]
-    assert rows == [(-1, "naïve ✓", False, True), (2, None, True, False)]
+    (row,) = writes.execute_all("default", [(INSERT, [b"-1", "naïve ✓".encode()])], flushes=flushes)
+    assert row == (-1, "naïve ✓", False, True)
+    assert writes.execute("default", INSERT, [b"2", None], flushes=flushes) == (2, None, True, False)
     assert written() == [-1, 2]
 
 
@@ -66,7 +64,7 @@ def test_several_are_written_together_or_not_at_all(notes: None, flushes: bool) 
     assert written() == [1, 2]
 
 
-def test_in_a_transaction_of_the_caller_one_is_rolled_back_with_it(notes: None) -> None:
+def test_one_is_rolled_back_with_the_transaction_of_its_caller(notes: None) -> None:
     with transaction.atomic():
         assert writes.execute("default", INSERT, [b"1", None])[0] == 1
         transaction.set_rollback(True)
