@@ -99,7 +99,7 @@ def keep_terms(generation: Generation, using: str) -> None:
 
 
 def _book_once(
-    generation: Generation, using: str, quota_use: QuotaUse | None = None, *, has_checkpoint: bool = False
+    generation: Generation, using: str, quota_use: QuotaUse | None, *, has_checkpoint: bool
 ) -> Settlement | None:
     """Chooses between PostgreSQL's statement and SQLite's steps. They return None if they have written nothing."""
     way = _book_by_statement if connections[using].vendor == "postgresql" else _book_in_steps

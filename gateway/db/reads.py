@@ -49,7 +49,7 @@ INTEGER = Kind("bigint", encode=lambda value: b"%d" % value, decode=integer, ada
 BOOLEAN = Kind(
     "boolean",
     encode=lambda value: b"t" if value else b"f",
-    decode=lambda data: data == b"\x01",
+    decode=b"\x01".__eq__,
     adapt=bool,
     convert=bool,
 )

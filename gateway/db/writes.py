@@ -72,11 +72,13 @@ def sends_together(database: str) -> bool:
 
 
 def _decoded(query: WriteQuery, result: Any) -> Row:
-    row = []
-    for number, kind in enumerate(query.columns):
-        value = result.get_value(0, number)
-        row.append(None if value is None else kind.decode(value))
-    return tuple(row)
+    get_value = result.get_value
+    return tuple(
+        [
+            None if (value := get_value(0, number)) is None else kind.decode(value)
+            for number, kind in enumerate(query.columns)
+        ]
+    )
 
 
 def _execute_by_django(database: str, work: Work, *, flushes: bool) -> list[Row]:
