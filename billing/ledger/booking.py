@@ -74,10 +74,11 @@ def book(
 
 def book_together(batch: Sequence[tuple[Unsettled, bool]]) -> list[Settlement | None]:
     """Books a batch of (request, has_checkpoint) in one transaction. Returns None for one that was not written."""
-    # 1. Write new terms before any wallet is locked.
-    new = [unsettled.terms.row for unsettled, _ in batch if unsettled.terms.row and unsettled.terms.row._state.adding]
-    if new:
-        _write_terms_of_batch(new)
+    # 1. Write new terms, before any wallet is locked.
+    for unsettled, _ in batch:
+        terms = unsettled.terms.row
+        if terms is not None and terms._state.adding:
+            _write_terms_in_time(terms)
     # 2. Write the records and move the balances.
     is_crowded = any(_is_crowded(unsettled.figures.account_id) for unsettled, _ in batch)
     work = []
@@ -95,7 +96,7 @@ def keep_terms(generation: Generation, using: str) -> None:
     """
     set_apart(generation)
     if generation.terms is not None and generation.terms._state.adding:  # they may not be in the table yet
-        FrozenTerms.objects.using(using).bulk_create([generation.terms], ignore_conflicts=True)
+        _write_terms(generation.terms, using)
 
 
 def _book_once(
@@ -153,10 +154,15 @@ def _book_in_steps(
     return Settlement(generation.balance_after)
 
 
-def _write_terms_of_batch(rows: list[FrozenTerms]) -> None:
+def _write_terms(terms: FrozenTerms, using: str) -> None:
+    FrozenTerms.objects.using(using).bulk_create([terms], ignore_conflicts=True)
+
+
+def _write_terms_in_time(terms: FrozenTerms) -> None:
+    """Writes terms on Django's connection, and waits for it no longer than a session would be waited for."""
     try:
         with answering_within(SETTLEMENT_SECONDS):
-            FrozenTerms.objects.using("settlement").bulk_create(rows, ignore_conflicts=True)
+            _write_terms(terms, "settlement")
     finally:
         release("settlement")
 
