@@ -1,4 +1,4 @@
-"""The rule of a key's windows. Two stores keep it: accounts/windows_in_redis.py and accounts/windows_in_memory.py."""
+"""States the rule of a key's windows. accounts/windows_in_redis.py and accounts/windows_in_memory.py keep it."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol

@@ -1,4 +1,4 @@
-"""The statement that settles a request on PostgreSQL, in one round trip.
+"""Holds the statement that settles a request on PostgreSQL, in one round trip.
 
 Each part of its WITH is a constant. `wallet_update` locks the wallet, and every part after it reads the part before, so
 that all of them run under that lock, and write nothing if the wallet was not updated. Parameters have the names of the
