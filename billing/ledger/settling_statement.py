@@ -1,8 +1,9 @@
 """Holds the statement that settles a request on PostgreSQL, in one round trip.
 
-Each part of its WITH is a constant. `wallet_update` locks the wallet, and every part after it reads the part before, so
-that all of them run under that lock, and write nothing if the wallet was not updated. Parameters have the names of the
-record's columns, or `quota_` and a name of QuotaUse; `settling_statement` numbers them.
+Each part of its WITH is a constant. `wallet_update` locks the wallet. The record, its ledger entry and the quota's
+counter read a part before them, so they are written under that lock, or not at all if the wallet was not updated.
+Parameters have the names of the record's columns, or `quota_` and a name of QuotaUse; `settling_statement` numbers
+them.
 """
 
 from datetime import date
