@@ -9,7 +9,7 @@ ApiError (500 internal_server_error)
 │   ├── InvalidAliasName 400 · InsufficientCredits 402 · MethodNotAllowed 405 · AliasExists 409 · RequestTooLarge 413
 │   ├── InvalidAliasTarget 422 · AliasLimitReached 422 · UpgradeRequired 426 · TooManyRequests 429
 │   ├── UpstreamRefused
-├── KeyBudgetSpent 429
+├── KeyLimitReached 429
 │   ├── TooManyAtOnce
 ├── NotFound 404
 │   ├── AliasNotFound
@@ -205,13 +205,13 @@ class UpstreamRefused(InvalidRequest):
         self.code = code or type(self).code
 
 
-class KeyBudgetSpent(ApiError):
-    """429: the key's requests or tokens of this minute are used up; has `Retry-After`."""
+class KeyLimitReached(ApiError):
+    """429: the key has reached its limit of requests or tokens per minute; has `Retry-After`."""
 
     status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
 
 
-class TooManyAtOnce(KeyBudgetSpent):
+class TooManyAtOnce(KeyLimitReached):
     """429: the account has as many requests in flight as it may, or as its balance covers."""
 
 

@@ -128,7 +128,7 @@ def ask_quietly(customer: Customer) -> bool:
 
 
 def everything_holds(cluster: Cluster, customer: Customer) -> None:
-    """Checks that a deleted key, a moved alias, a seeded model and a budget take effect at every gateway at once."""
+    """Checks that a deleted key, a moved alias, a seeded model and a limit take effect at every gateway at once."""
     parts = cluster.status()
     alive = [origin for name, origin in gateways(cluster).items() if parts[name]]
     assert eventually(lambda: all(map(serves, alive)), within=60)
@@ -156,8 +156,8 @@ def everything_holds(cluster: Cluster, customer: Customer) -> None:
     served = own[-1].post(PATH, json=question("echo")).json()["id"]
     assert eventually(lambda: all(served in listed_from_a_standby(http) for http in own), within=60)
 
-    # While Redis is away, and for ten seconds more, each worker counts alone; after that a budget holds again.
-    assert eventually(lambda: admitted(at_each(f"budget{time.monotonic_ns()}", "--rpm", "4")) == 4, within=60)
+    # While Redis is away, and for ten seconds more, each worker counts alone; after that a limit holds again.
+    assert eventually(lambda: admitted(at_each(f"limit{time.monotonic_ns()}", "--rpm", "4")) == 4, within=60)
 
 
 def listed_from_a_standby(http: GatewaySession) -> str:
@@ -166,7 +166,7 @@ def listed_from_a_standby(http: GatewaySession) -> str:
 
 
 def admitted(sessions: list[GatewaySession]) -> int:
-    """Returns how many of 12 requests a budget of 4 admits, on new connections so that any worker may get them."""
+    """Returns how many of 12 requests a limit of 4 admits, on new connections so that any worker may get them."""
     count = 0
     for number in range(12):
         http = sessions[number % len(sessions)]

@@ -22,7 +22,7 @@ BAD_NAMES = ["", "   ", "x" * 201, "two\nlines", "tab\tbed", "\x1b[31mred", "zer
 BAD_AMOUNTS = ["0", "-1", "0.00000000001", "1" + "0" * 9, "1e400", "1e9999999999999999999", "NaN", "Infinity"]
 BAD_AMOUNTS += ["ten", "", "1,5", "1_5", "0x10", "\N{ARABIC-INDIC DIGIT FIVE}"]
 BAD_CURRENCIES = ["", "eur", "EURO", "EU", "E1R", "EUR\n"]
-BAD_BUDGETS = ["-1", "1.5", "many", "", "2147483648", "9" * 5000]
+BAD_LIMITS = ["-1", "1.5", "many", "", "2147483648", "9" * 5000]
 
 
 @pytest.fixture(scope="module")
@@ -219,8 +219,8 @@ def test_a_key_lives_for_one_of_the_offered_times(operator: GatewayServer, inite
 
 
 @pytest.mark.parametrize("option", ["--rpm", "--tpm"])
-@pytest.mark.parametrize("number", BAD_BUDGETS)
-def test_a_budget_is_a_number_of_zero_or_more(operator: GatewayServer, initech: str, option: str, number: str) -> None:
+@pytest.mark.parametrize("number", BAD_LIMITS)
+def test_a_limit_is_a_number_of_zero_or_more(operator: GatewayServer, initech: str, option: str, number: str) -> None:
     assert option in refused(operator, "create_key", initech, "--name", "new", f"{option}={number}")
 
 

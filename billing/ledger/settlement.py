@@ -15,7 +15,7 @@ from gevent.event import AsyncResult
 from gevent.lock import Semaphore
 
 from gateway.db.pool import release
-from gateway.db.sessions import Sessions, sessions_of
+from gateway.db.writes import sends_together
 
 from . import spool
 from .booking import Settlement, book, book_together
@@ -83,13 +83,12 @@ def settle(unsettled: Unsettled, *, has_checkpoint: bool = False) -> Settlement:
 
 
 def start_settlers() -> None:
-    """Starts the greenlets that settle in batches, when the worker starts."""
-    sessions = sessions_of("settlement")
-    if sessions is not None and not _settlers:
-        _settlers.extend(gevent.spawn(_settle_together, sessions) for _ in range(SETTLERS))
+    """Starts the greenlets that settle in batches, when the worker starts, if a batch takes one round trip."""
+    if sends_together("settlement") and not _settlers:
+        _settlers.extend(gevent.spawn(_settle_together) for _ in range(SETTLERS))
 
 
-def _settle_together(sessions: Sessions) -> None:
+def _settle_together() -> None:
     """Runs one settler: books waiting requests in batches, sorted by account so that two batches cannot deadlock.
 
     If a batch fails, its requests are settled one by one. This is safe even if the batch was committed, because
@@ -102,7 +101,7 @@ def _settle_together(sessions: Sessions) -> None:
             batch.append(_queue.popleft())
         batch.sort(key=lambda waiting: waiting.unsettled.figures.account_id)
         try:
-            settled = book_together(sessions, [(each.unsettled, each.has_checkpoint) for each in batch])
+            settled = book_together([(each.unsettled, each.has_checkpoint) for each in batch])
         except Exception as error:  # noqa: BLE001  # each is tried again alone, which shows the faulty one
             logger.warning("settling %s together failed: %s", len(batch), in_one_line(error))
             settled = [None] * len(batch)

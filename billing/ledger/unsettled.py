@@ -86,7 +86,6 @@ _FIELDS = {
 _EXACT_FIGURES = tuple(name for name in Figures._fields if isinstance(_FIELDS[name], ExactDecimalField))
 # The order of the statement's parameters: the figures, then the terms.
 COLUMNS = (*Figures._fields, *(name for name in _FIELDS if name not in Figures._fields))
-FROZEN_COLUMNS = ("id", *FROZEN)
 
 
 def _encoder_of(field: "Field[Any, Any]") -> Encode:

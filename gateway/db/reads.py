@@ -46,6 +46,13 @@ UUID = Kind(
 BYTES = Kind("bytea", encode=lambda value: b"\\x" + value.hex().encode(), decode=bytes, adapt=bytes, convert=bytes)
 TEXT = Kind("varchar", encode=str.encode, decode=bytes.decode, adapt=str, convert=str)
 INTEGER = Kind("bigint", encode=lambda value: b"%d" % value, decode=integer, adapt=int, convert=int)
+BOOLEAN = Kind(
+    "boolean",
+    encode=lambda value: b"t" if value else b"f",
+    decode=b"\x01".__eq__,
+    adapt=bool,
+    convert=bool,
+)
 MOMENT = Kind(
     "timestamptz",
     encode=lambda value: value.isoformat().encode(),

@@ -1,4 +1,4 @@
-"""Staff see keys in the admin, set their budgets, and disable them after a page that names them."""
+"""Staff see keys in the admin, set their limits, and disable them after a page that names them."""
 
 from typing import Any
 
@@ -97,7 +97,7 @@ def test_a_key_is_neither_added_nor_removed(admin_client: Client) -> None:
     assert ApiKey.objects.filter(pk=key.pk).exists()
 
 
-def test_only_the_budgets_of_a_key_can_be_edited(admin_client: Client) -> None:
+def test_only_the_limits_of_a_key_can_be_edited(admin_client: Client) -> None:
     key, _ = new_key(new_account())
     assert admin_client.post(f"{LIST}{key.pk}/change/", {"rpm": "60", "tpm": "", "name": "other"}).status_code == 302
     key.refresh_from_db()

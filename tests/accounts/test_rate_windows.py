@@ -1,220 +1,260 @@
-"""The last 60 seconds are counted alike in Redis and in a worker's memory."""
+"""Both stores of windows, Redis and a worker's memory, keep the one rule of accounts/window_rule.py."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import NoReturn, Protocol
 
 import pytest
 import redis
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from accounts.rate_windows import KeyState, OwnWindows, RateLimits, SharedWindows, WindowState
-from gateway.edge.address_limit import UNLIMITED, AddressCheck, Rate
+from accounts.window_rule import KeyState, RateLimits, Windows, WindowState
+from accounts.windows_in_memory import MemoryWindows
+from accounts.windows_in_redis import RedisWindows
+from gateway.edge.address_limit import UNLIMITED, AddressCheck
+from gateway.edge.address_windows import MemoryAddressWindows, Rate
 from gateway.errors import TooManyRequests
 from gateway.fastpath.redis import SharedStore
-from tests.patience import eventually
 from tests.servers.redis import PrivateRedis
 
 KEY = "0123"
-Past = Mapping[int, int]  # amounts by how many seconds ago
+BEGINNING = 1_000_000.5
+UNBOUNDED = 10**9
 
 
-class Windows(Protocol):
-    def admit(self, key: str, *, requests: int, tokens: int) -> KeyState: ...
+class Store(Protocol):
+    """Holds windows whose clock stands still until the test lets time pass."""
 
-    def spend(self, key: str, tokens: int) -> None: ...
+    windows: Windows
 
+    def begin_empty(self) -> None: ...
 
-Remember = Callable[[Past, Past], Windows]  # builds windows that have counted requests and tokens in the past
-
-
-class Clock:
-    """Replaces the clock of the worker's memory, and stands still."""
-
-    now = 1_000_000.5
-
-    def time(self) -> float:
-        return self.now
+    def let_pass(self, seconds: float) -> None: ...
 
 
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr("accounts.rate_windows.time", clock)
-    return clock
+class Memory:
+    def __init__(self) -> None:
+        self.begin_empty()
+
+    def begin_empty(self) -> None:
+        self._now = BEGINNING
+        self.windows: Windows = MemoryWindows(clock=lambda: self._now)
+
+    def let_pass(self, seconds: float) -> None:
+        self._now += seconds
 
 
-class Own:
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
-    def __call__(self, requests: Past, tokens: Past) -> Windows:
-        self._windows = OwnWindows()
-        now = self._clock.now
-        for ago in sorted({*requests, *tokens}, reverse=True):
-            self._clock.now = now - ago
-            for _ in range(requests.get(ago, 0)):
-                self._windows.admit(KEY, RateLimits(10**9, 0))
-            if tokens.get(ago):
-                self._windows.spend(KEY, tokens[ago])
-        self._clock.now = now
-        return self
-
-    def admit(self, key: str, *, requests: int, tokens: int) -> KeyState:
-        return self._windows.admit(key, RateLimits(requests, tokens))
-
-    def spend(self, key: str, tokens: int) -> None:
-        self._windows.spend(key, tokens)
-
-
-class Shared:
-    """Fills Redis as if the requests had arrived in the past."""
+class Redis:
+    """Keeps the time in a key of the same Redis."""
 
     def __init__(self, server: PrivateRedis) -> None:
         self.client = redis.Redis.from_url(server.url)
-        self._windows = SharedWindows()
+        self.windows: Windows = RedisWindows(Unused(), clock="redis.call('GET', 'clock')")
+        self._set_clock(BEGINNING)
 
-    def __call__(self, requests: Past, tokens: Past) -> Windows:
-        self.admit("another", requests=1, tokens=0)  # waits for what the last example has sent without waiting
+    def begin_empty(self) -> None:
+        self._wait_for_spends()
         self.client.flushdb()
-        assert eventually(lambda: self.client.time()[1] < 500_000)  # it must not reach its next second meanwhile
-        now, _ = self.client.time()
-        for kind, past in (("requests", requests), ("tokens", tokens)):
-            if past:
-                fields: dict[Any, Any] = {now - ago: amount for ago, amount in past.items()}
-                fields |= {"first": now - max(past), "last": now - min(past), "sum": sum(past.values())}
-                self.client.hset(f"rate:{{{KEY}}}:{kind}", mapping=fields)
-        return self
+        self._set_clock(BEGINNING)
 
-    def admit(self, key: str, *, requests: int, tokens: int) -> KeyState:
-        state = self._windows.admit(key, RateLimits(requests, tokens), UNLIMITED)
-        assert state is not None
-        return state
+    def let_pass(self, seconds: float) -> None:
+        self._wait_for_spends()
+        self._set_clock(self._now + seconds)
+
+    def _set_clock(self, now: float) -> None:
+        self._now = now
+        self.client.set("clock", int(now))
+
+    def _wait_for_spends(self) -> None:
+        self.windows.admit("another", RateLimits(0, 0), UNLIMITED)  # its reply comes after theirs
+
+
+class Unused:
+    """Fails if it counts anything: Redis is not away."""
+
+    def admit(self, key: str, limits: RateLimits, address: AddressCheck) -> NoReturn:
+        pytest.fail("Redis is away")
 
     def spend(self, key: str, tokens: int) -> None:
-        self._windows.spend(key, tokens, otherwise=lambda: pytest.fail("Redis is away"))
+        pytest.fail("Redis is away")
 
 
 @pytest.fixture
-def shared(redis_server: PrivateRedis, opened_store: SharedStore) -> Iterator[Shared]:
-    windows = Shared(redis_server)
-    yield windows
-    windows.client.close()
+def in_redis(redis_server: PrivateRedis, opened_store: SharedStore) -> Iterator[Redis]:
+    store = Redis(redis_server)
+    store.begin_empty()
+    yield store
+    store.client.close()
 
 
-@pytest.fixture(params=["own", pytest.param("shared", marks=pytest.mark.process)])
-def remember(request: pytest.FixtureRequest, clock: Clock) -> Remember:
-    remembered: Remember = Own(clock) if request.param == "own" else request.getfixturevalue("shared")
-    return remembered
+@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.process)])
+def store(request: pytest.FixtureRequest) -> Store:
+    found: Store = Memory() if request.param == "memory" else request.getfixturevalue("in_redis")
+    return found
 
 
-def test_as_many_requests_as_the_limit_are_admitted_and_one_more_is_not(remember: Remember) -> None:
-    windows = remember({}, {})
-    found = [windows.admit(KEY, requests=3, tokens=0).requests for _ in range(4)]
+def admit(store: Store, *, requests: int = 0, tokens: int = 0, key: str = KEY) -> KeyState:
+    return store.windows.admit(key, RateLimits(requests, tokens), UNLIMITED)
+
+
+def count(store: Store, requests: int, *, tokens: int = 0) -> None:
+    """Counts requests and tokens of this second, without a limit that could refuse them."""
+    for _ in range(requests):
+        assert not admit(store, requests=UNBOUNDED).wait
+    if tokens:
+        store.windows.spend(KEY, tokens)
+
+
+def test_as_many_requests_as_the_limit_are_admitted_and_one_more_is_not(store: Store) -> None:
+    found = [admit(store, requests=3).requests for _ in range(4)]
     assert found == [(2, 61, 0), (1, 61, 0), (0, 61, 0), (0, 61, 61)]
 
 
-def test_what_is_refused_is_not_counted(remember: Remember) -> None:
-    windows = remember({30: 2}, {})
-    assert [windows.admit(KEY, requests=2, tokens=0).requests for _ in range(3)] == [(0, 31, 31)] * 3
-    assert windows.admit(KEY, requests=3, tokens=0).requests == (0, 61, 0)
+def test_what_is_refused_is_not_counted(store: Store) -> None:
+    count(store, 2)
+    store.let_pass(30)
+    assert [admit(store, requests=2).requests for _ in range(3)] == [(0, 31, 31)] * 3
+    assert admit(store, requests=3).requests == (0, 61, 0)
 
 
-def test_a_request_counts_until_sixty_seconds_after_the_end_of_its_second(remember: Remember) -> None:
-    assert remember({60: 1}, {}).admit(KEY, requests=1, tokens=0).requests == (0, 1, 1)
-    assert remember({61: 1}, {}).admit(KEY, requests=1, tokens=0).requests == (0, 61, 0)
-    assert remember({61: 1, 30: 1}, {}).admit(KEY, requests=2, tokens=0).requests == (0, 61, 0)
+def test_a_request_counts_until_sixty_seconds_after_the_end_of_its_second(store: Store) -> None:
+    count(store, 1)
+    store.let_pass(31)
+    count(store, 1)
+    store.let_pass(29)
+    assert admit(store, requests=2).requests == (0, 32, 1)
+    store.let_pass(1)
+    assert admit(store, requests=2).requests == (0, 61, 0)
+    store.let_pass(61)
+    assert admit(store, requests=2).requests == (1, 61, 0)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@example(pauses=[0.0] * 5 + [59.4] + [0.0] * 5)
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(pauses=[0.499] + [0.0] * 4 + [59.4] + [0.0] * 5)
 @given(pauses=st.lists(st.floats(0, 62), max_size=40))
-def test_no_sixty_seconds_hold_more_than_the_budget(clock: Clock, pauses: list[float]) -> None:
-    """Each pause precedes a request; the first second is nearly over when it begins."""
-    clock.now, windows, admitted = 1_000_000.999, OwnWindows(), []
+def test_no_sixty_seconds_hold_more_than_the_limit(store: Store, pauses: list[float]) -> None:
+    """Each pause precedes a request."""
+    store.begin_empty()
+    now, admitted = BEGINNING, []
     for pause in pauses:
-        clock.now += pause
-        if not windows.admit(KEY, RateLimits(5, 0)).wait:
-            admitted.append(clock.now)
+        store.let_pass(pause)
+        now += pause
+        if not admit(store, requests=5).wait:
+            admitted.append(now)
     assert all(later - earlier > 60 for earlier, later in zip(admitted, admitted[5:], strict=False))
 
 
-def test_the_wait_ends_when_the_window_holds_less_than_the_limit(remember: Remember) -> None:
-    assert remember({50: 1, 40: 2, 10: 2}, {}).admit(KEY, requests=3, tokens=0).requests == (0, 51, 21)
+def test_the_wait_ends_when_the_window_holds_less_than_the_limit(store: Store) -> None:
+    count(store, 1)
+    store.let_pass(10)
+    count(store, 2)
+    store.let_pass(30)
+    count(store, 2)
+    store.let_pass(10)
+    assert admit(store, requests=3).requests == (0, 51, 21)
 
 
-def test_tokens_are_spent_beyond_what_is_left_and_then_nothing_is_admitted(remember: Remember) -> None:
-    windows = remember({}, {})
-    assert windows.admit(KEY, requests=0, tokens=100).tokens == (100, 0, 0)
-    windows.spend(KEY, 99)
-    assert windows.admit(KEY, requests=0, tokens=100).tokens == (1, 61, 0)
-    windows.spend(KEY, 5000)
-    assert windows.admit(KEY, requests=0, tokens=100).tokens == (0, 61, 61)
+def test_tokens_are_spent_beyond_what_is_left_and_then_nothing_is_admitted(store: Store) -> None:
+    assert admit(store, tokens=100).tokens == (100, 0, 0)
+    store.windows.spend(KEY, 99)
+    assert admit(store, tokens=100).tokens == (1, 61, 0)
+    store.windows.spend(KEY, 5000)
+    assert admit(store, tokens=100).tokens == (0, 61, 61)
 
 
-def test_a_request_that_the_tokens_refuse_takes_no_request(remember: Remember) -> None:
-    windows = remember({}, {20: 100})
-    assert windows.admit(KEY, requests=1, tokens=100) == (WindowState(1, 0, 0), WindowState(0, 41, 41))
-    assert windows.admit(KEY, requests=1, tokens=101) == (WindowState(0, 61, 0), WindowState(1, 41, 0))
+def test_a_request_that_the_tokens_refuse_takes_no_request(store: Store) -> None:
+    count(store, 0, tokens=100)
+    store.let_pass(20)
+    assert admit(store, requests=1, tokens=100) == (WindowState(1, 0, 0), WindowState(0, 41, 41))
+    assert admit(store, requests=1, tokens=101) == (WindowState(0, 61, 0), WindowState(1, 41, 0))
 
 
-def test_what_has_no_limit_is_not_looked_at(remember: Remember) -> None:
-    assert remember({5: 1}, {5: 1}).admit(KEY, requests=0, tokens=0) == (WindowState(0, 0, 0), WindowState(0, 0, 0))
+def test_what_has_no_limit_is_not_looked_at(store: Store) -> None:
+    count(store, 1, tokens=1)
+    assert admit(store) == (WindowState(0, 0, 0), WindowState(0, 0, 0))
 
 
-def test_keys_are_counted_apart(remember: Remember) -> None:
-    windows = remember({5: 1}, {})
-    assert windows.admit("another", requests=1, tokens=0).requests == (0, 61, 0)
+def test_keys_are_counted_apart(store: Store) -> None:
+    count(store, 1)
+    assert admit(store, requests=1, key="another").requests == (0, 61, 0)
 
 
-def test_a_request_beyond_its_address_limit_takes_nothing_of_the_budgets(shared: Shared) -> None:
-    shared({}, {})
+def test_a_request_beyond_its_address_limit_takes_nothing_of_the_keys_limits(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.edge.address_limit._in_memory", MemoryAddressWindows())
     for _ in range(2):
-        assert SharedWindows().admit(KEY, RateLimits(9, 9), AddressCheck("192.0.2.9", Rate(2, 60))) is not None
+        store.windows.admit(KEY, RateLimits(9, 9), AddressCheck("192.0.2.9", Rate(2, 60)))
     beyond = AddressCheck("192.0.2.9", Rate(2, 60))
     with pytest.raises(TooManyRequests) as refused:
-        SharedWindows().admit(KEY, RateLimits(9, 9), beyond)
+        store.windows.admit(KEY, RateLimits(9, 9), beyond)
     assert 1 <= int(refused.value.headers["Retry-After"]) <= 60
     with pytest.raises(TooManyRequests):
         beyond.check()
-    counted = [shared.client.get(name) for name in shared.client.scan_iter("address:*:192.0.2.9")]
-    assert counted == [b"3"]  # once for each request, however often it is checked
-    assert shared.admit(KEY, requests=9, tokens=9).requests.remaining == 6  # of the two that were admitted and this one
+    assert admit(store, requests=9, tokens=9).requests.remaining == 6  # of the two that were admitted and this one
 
 
-def test_redis_forgets_a_key_that_rests(shared: Shared) -> None:
-    windows = shared({}, {})
-    windows.spend(KEY, 1)
-    windows.admit(KEY, requests=1, tokens=1)
-    assert {shared.client.ttl(key) for key in shared.client.scan_iter("rate:*")} == {61}
+def test_redis_counts_a_request_once_for_its_address_however_often_it_is_checked(in_redis: Redis) -> None:
+    address = AddressCheck("192.0.2.10", Rate(2, 60))
+    in_redis.windows.admit(KEY, RateLimits(9, 9), address)
+    in_redis.windows.admit(KEY, RateLimits(9, 9), address)
+    address.check()
+    assert [in_redis.client.get(name) for name in in_redis.client.scan_iter("address:*:192.0.2.10")] == [b"1"]
 
 
-def test_redis_keeps_no_counter_that_counts_no_more(shared: Shared) -> None:
-    shared({70: 1, 65: 2, 61: 3, 3: 4}, {62: 5}).admit(KEY, requests=1, tokens=1)
-    counters = {key: shared.client.hgetall(key) for key in shared.client.scan_iter("rate:*")}
-    assert [len(fields) for fields in counters.values()] == [4]  # sum, first, last, and the field of 3 seconds ago
-    assert counters[f"rate:{{{KEY}}}:requests".encode()][b"sum"] == b"4"
+def test_redis_forgets_a_key_that_rests(in_redis: Redis) -> None:
+    in_redis.windows.spend(KEY, 1)
+    admit(in_redis, requests=1, tokens=9)
+    left = [in_redis.client.pttl(name) for name in in_redis.client.scan_iter("rate:*")]
+    assert len(left) == 2
+    assert all(0 < milliseconds <= 61_000 for milliseconds in left)
 
 
-def test_a_worker_forgets_a_key_that_rests(clock: Clock) -> None:
-    windows = OwnWindows()
-    windows.admit("resting", RateLimits(1, 1))
-    windows.spend("resting", 1)
-    clock.now += 61
-    windows.admit("busy", RateLimits(1, 1))
-    clock.now -= 61  # as if it had not happened
-    assert windows.admit("resting", RateLimits(1, 1)).requests == (0, 61, 0)
+def test_redis_keeps_no_counter_that_counts_no_more(in_redis: Redis) -> None:
+    for requests, tokens, seconds in ((1, 0, 5), (2, 5, 4), (3, 0, 57), (4, 0, 3)):  # from 69 to 3 seconds ago
+        count(in_redis, requests, tokens=tokens)
+        in_redis.let_pass(seconds)
+    admit(in_redis, requests=1, tokens=1)
+    counters = {name: in_redis.client.hgetall(name) for name in in_redis.client.scan_iter("rate:*")}
+    assert list(counters) == [f"rate:{{{KEY}}}:requests".encode()]
+    (fields,) = counters.values()
+    assert len(fields) == 5  # sum, first, last, and the counters of 60 and 3 seconds ago
+    assert fields[b"sum"] == b"7"
 
 
-past = st.dictionaries(st.integers(0, 70), st.integers(1, 9), max_size=8)
+def test_a_worker_forgets_a_key_that_rests() -> None:
+    store = Memory()
+    admit(store, requests=1, tokens=1, key="resting")
+    store.windows.spend("resting", 1)
+    store.let_pass(61)
+    admit(store, requests=1, tokens=1, key="busy")
+    store.let_pass(-61)  # as if it had not happened
+    assert admit(store, requests=1, tokens=1, key="resting").requests == (0, 61, 0)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(requests=past, tokens=past, rpm=st.integers(0, 20), tpm=st.integers(0, 20))
-def test_both_count_alike(shared: Shared, clock: Clock, requests: Past, tokens: Past, rpm: int, tpm: int) -> None:
-    shared(requests, tokens)
-    own = Own(clock)(requests, tokens)
-    for _ in range(3):
-        assert own.admit(KEY, requests=rpm, tokens=tpm) == shared.admit(KEY, requests=rpm, tokens=tpm)
-        own.spend(KEY, 3)
-        shared.spend(KEY, 3)
+limits = st.integers(0, 6)
+steps = st.one_of(
+    st.just("admit"),
+    st.integers(1, 4),  # tokens that are spent
+    st.sampled_from([0.3, 1.0, 20.0, 41.0, 60.0, 61.0]),  # seconds that pass
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(requests=4, tokens=9, steps=["admit", 3, 30.0, "admit", 2, 31.0, "admit", 61.0, "admit"])
+@given(requests=limits, tokens=limits, steps=st.lists(steps, max_size=40))
+def test_both_stores_agree_on_any_sequence(
+    in_redis: Redis, requests: int, tokens: int, steps: list[str | int | float]
+) -> None:
+    memory = Memory()
+    in_redis.begin_empty()
+    for step in steps:
+        if isinstance(step, str):
+            one, other = (admit(store, requests=requests, tokens=tokens) for store in (memory, in_redis))
+            assert one == other
+        elif isinstance(step, int):
+            for store in (memory, in_redis):
+                store.windows.spend(KEY, step)
+        else:
+            for store in (memory, in_redis):
+                store.let_pass(step)

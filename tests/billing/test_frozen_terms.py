@@ -20,9 +20,11 @@ from billing.models import FROZEN, FrozenTerms, Generation
 from billing.usage.representations import metrics_of, record_of, stats_of
 from billing.usage.statement import Period, Totals, lines
 from catalogue.footprint.energy import EnergyFigures, PerToken, Range
+from gateway.db import sessions
 from gateway.db.sessions import Sessions
 from tests.chat import answer
 from tests.factories import EUR_PRICE, TIERED_PRICE, mismatches, new_account, served, unsettled
+from tests.patience import PATIENCE_SECONDS
 from tests.servers.customer import Customer
 
 in_one_transaction = pytest.mark.django_db
@@ -47,9 +49,11 @@ ENERGY: dict[str, Any] = {
 
 
 @pytest.fixture
-def sessions() -> Iterator[Sessions]:
-    with closing(Sessions("settlement", size=2, patience=5)) as opened:
-        yield opened
+def own_sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Makes settlements use a worker's own sessions."""
+    with closing(Sessions("settlement", size=2, patience=PATIENCE_SECONDS)) as opened:
+        monkeypatch.setitem(sessions._opened, "settlement", opened)
+        yield
 
 
 @in_one_transaction
@@ -154,18 +158,18 @@ def test_workers_that_need_them_at_once_write_them_once() -> None:
 
 
 @with_real_transactions
-def test_a_primary_that_lost_them_has_them_written_again(sessions: Sessions) -> None:
+def test_a_primary_that_lost_them_has_them_written_again(own_sessions: None) -> None:
     """A worker's latest terms may be lost when a standby takes over; the record is not written without them."""
     account = new_account(credit="1")
     first, second = unsettled(served(account)), served(account)
-    assert [each and each.balance for each in ledger.book_together(sessions, [(first, False)])] == [Decimal("0.99916")]
+    assert [each and each.balance for each in ledger.book_together([(first, False)])] == [Decimal("0.99916")]
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE billing_frozenterms, billing_generation, billing_ledgerentry")
         cursor.execute("UPDATE billing_wallet SET balance = 10000000000, seq = 0")
     waiting = unsettled(second)
     assert waiting.terms.row is not None
     waiting.terms.row._state.adding = False
-    assert ledger.book_together(sessions, [(waiting, False)]) == [None]
+    assert ledger.book_together([(waiting, False)]) == [None]
     assert not Generation.objects.exists()
     assert settlement.settle(waiting).balance == Decimal("0.99916")
     assert Generation.objects.get().price == EUR_PRICE

@@ -13,6 +13,7 @@ from accounts.models import User
 from aliases.resolve import BY_NAME
 from billing import maintenance
 from billing.ledger import booking as ledger
+from billing.ledger.settling_statement import settling_statement
 from billing.models import RequestFailure
 from billing.usage import rollups
 from billing.usage.request_failures import drop_some, failure_log
@@ -53,7 +54,11 @@ READS = re.compile(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b")
 MANY_AT_ONCE = 'DELETE FROM "billing_requestfailure" WHERE "billing_requestfailure"."id" IN (SELECT'
 OF_SESSIONS = (
     *(query.statement for query in (KEY_WITH_ACCOUNT, BALANCE, BY_NAME)),
-    *(ledger.statement(counts_quota=quota, has_checkpoint=checkpoint) for quota in (0, 1) for checkpoint in (0, 1)),
+    *(
+        settling_statement(counts_quota=quota, has_checkpoint=checkpoint).statement
+        for quota in (False, True)
+        for checkpoint in (False, True)
+    ),
 )
 
 

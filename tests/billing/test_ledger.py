@@ -364,8 +364,8 @@ def test_a_record_keeps_its_tiers_and_is_silent_where_it_has_none() -> None:
 @pytest.mark.only_postgres
 @in_one_transaction
 @pytest.mark.parametrize("priced", [True, False])
-def test_the_statement_does_what_the_models_do(priced: bool) -> None:
-    """Of two accounts one is settled by the statement, the other by the models: every column is the same."""
+def test_the_statement_does_what_the_steps_do(priced: bool) -> None:
+    """Of two accounts one is settled by the statement, the other by the steps: every column is the same."""
     everything = {
         "alias_id": new_account().pk,
         "requested_alias": "alias/fast",
@@ -389,7 +389,7 @@ def test_the_statement_does_what_the_models_do(priced: bool) -> None:
     one, other = (served(account, usage, price, priced=priced, **everything) for account in accounts)
     ledger.book(one, using="default")
     set_apart(other)
-    assert ledger._book_by_models(other, "default") is not None
+    assert ledger._book_in_steps(other, "default") is not None
     assert _columns(one.pk) == _columns(other.pk)
     assert _entry(one.pk) == _entry(other.pk)
     assert balance_of(accounts[0]) == balance_of(accounts[1])
@@ -398,9 +398,9 @@ def test_the_statement_does_what_the_models_do(priced: bool) -> None:
 
 @pytest.mark.only_postgres
 @in_one_transaction
-def test_the_statement_refuses_a_text_that_is_too_long_as_the_models_do() -> None:
+def test_the_statement_refuses_a_text_that_is_too_long_as_the_steps_do() -> None:
     acme = new_account()
-    for settle in (ledger.book, ledger._book_by_models):
+    for settle in (ledger.book, ledger._book_in_steps):
         with pytest.raises(DatabaseError, match="value too long"), transaction.atomic():
             settle(served(acme, region="x" * 17), using="default")
     assert Generation.objects.count() == 0

@@ -10,8 +10,8 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.utils import timezone
 
 from billing.ledger import booking as ledger
-from billing.ledger.booking import QuotaUse
 from billing.ledger.settlement import settle
+from billing.ledger.settling_statement import QuotaUse, settling_statement
 from billing.models import Generation
 from catalogue.models import SHARDS, RouteDay
 from catalogue.pricing import Usage
@@ -133,8 +133,8 @@ def test_greenlets_that_settle_one_generation_count_it_once() -> None:
 
 
 @in_one_transaction
-def test_the_statement_counts_what_the_models_count() -> None:
-    for route, book in ((ROUTE, ledger._book_by_statement), (OTHER_ROUTE, ledger._book_by_models)):
+def test_the_statement_counts_what_the_steps_count() -> None:
+    for route, book in ((ROUTE, ledger._book_by_statement), (OTHER_ROUTE, ledger._book_in_steps)):
         acme = new_account()
         for tokens in (5, 6):
             use = QuotaUse(region_id=route, day=DAY, shard=3, tokens=tokens)
@@ -146,7 +146,9 @@ def test_the_statement_counts_what_the_models_count() -> None:
 
 @in_one_transaction
 def test_the_statement_is_the_same_for_all_routes_without_a_quota() -> None:
-    with_quota, without = (ledger.statement(counts_quota=counts, has_checkpoint=False).sql for counts in (True, False))
+    with_quota, without = (
+        settling_statement(counts_quota=counts, has_checkpoint=False).statement.sql for counts in (True, False)
+    )
     assert b"catalogue_routeday" in with_quota
     assert b"quota" not in without
 

@@ -5,11 +5,14 @@ from decimal import Decimal
 
 import psycopg._queries
 import pytest
+from django.db import connection
 
 from billing.ledger import booking as ledger
+from billing.ledger.settling_statement import settling_statement
 from billing.ledger.unsettled import COLUMNS, Figures, Unsettled, encoded, set_apart, terms_of
 from billing.models import Generation
 from catalogue.pricing import EnergyFactors, Usage
+from gateway.db import writes
 from tests import routes
 from tests.factories import TIERED_PRICE, mismatches, new_account, served, unsettled
 
@@ -54,12 +57,24 @@ def test_its_terms_are_the_routes() -> None:
     assert terms_of(replace(offered, serial=offered.serial + 1), replace(found, price=routes.PRICE), "USD") is not terms
 
 
+def test_an_early_commit_does_not_wait_for_the_disk() -> None:
+    generation = served(new_account())
+    ledger.keep_terms(generation, "default")
+    statement = settling_statement(counts_quota=False, has_checkpoint=False, commits_early=True)
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL synchronous_commit = on")
+        row = writes.execute("default", statement, [encoded(name, getattr(generation, name)) for name in COLUMNS])
+        cursor.execute("SHOW synchronous_commit")
+        assert cursor.fetchone() == ("off",)
+    assert row[:2] == (True, True)
+
+
 def test_the_statement_is_not_parsed_by_the_driver_which_caches_no_more_than_50_parameters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     acme = new_account()
     generation = served(acme)
-    statement = ledger.statement(counts_quota=True, has_checkpoint=True)
+    statement = settling_statement(counts_quota=True, has_checkpoint=True).statement
     assert statement.sql.count(b"$") > psycopg._queries.MAX_CACHED_STATEMENT_PARAMS
     monkeypatch.setattr(psycopg._queries, "_split_query", None)
     settled = ledger._book_by_statement(generation, "default", has_checkpoint=True)

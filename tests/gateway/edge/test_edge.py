@@ -319,7 +319,7 @@ def test_a_declared_body_above_the_limit_is_refused_at_every_path(
 UNREAD = {
     "without a key": ("POST", "/v1/aliases", "X: no key", 401),
     "of an unknown key": ("POST", PATH, "Authorization: Bearer sk-gw-" + "A" * 43, 401),
-    "of a spent budget": ("POST", PATH, "Authorization: Bearer <spent>", 429),
+    "beyond the key's limit": ("POST", PATH, "Authorization: Bearer <spent>", 429),
     "of a wrong method": ("PUT", PATH, "Authorization: Bearer <key>", 405),
     "of a wrong method of the control plane": ("PUT", "/v1/models", "Authorization: Bearer <key>", 405),
     "of a GET": ("GET", "/v1/models", "Authorization: Bearer <key>", 200),

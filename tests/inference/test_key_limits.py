@@ -15,7 +15,7 @@ from tests.servers.customer import Customer, GatewaySession
 from tests.servers.gateway import GatewayServer
 from tests.servers.redis import PrivateRedis
 
-SPENT = (429, "rate_limit_error", "rate_limit_exceeded", None)
+REACHED = (429, "rate_limit_error", "rate_limit_exceeded", None)
 
 
 @pytest.fixture
@@ -34,14 +34,14 @@ def chat(session: GatewaySession, **fields: object) -> requests.Response:
     return session.post(PATH, json=question("echo", **fields))
 
 
-def test_requests_beyond_the_budget_are_told_which_it_was_and_how_long_to_wait(account: Customer) -> None:
+def test_requests_beyond_the_limit_are_told_which_it_was_and_how_long_to_wait(account: Customer) -> None:
     limited = with_key(account, "--rpm", "2")
     assert [chat(limited).status_code, chat(limited, stream=True).status_code] == [200, 200]
     reply = chat(limited)
-    assert refusal(reply) == SPENT
+    assert refusal(reply) == REACHED
     wait = int(reply.headers["Retry-After"])
     assert 50 <= wait <= 61
-    expected = f"This key's budget of 2 requests per minute is spent. Try again in {wait} seconds."
+    expected = f"This key's limit of 2 requests per minute is reached. Try again in {wait} seconds."
     assert reply.json()["error"]["message"] == expected
     answer(account, "echo")  # another key of the account has its own limits
 
@@ -65,7 +65,7 @@ def limits(reply: requests.Response) -> dict[str, str]:
     ],
     ids=str,
 )
-def test_every_answer_tells_what_is_left_of_the_budgets(
+def test_every_answer_tells_what_is_left_of_the_limits(
     account: Customer, path: str, body: dict[str, object], status: int
 ) -> None:
     limited = with_key(account, "--rpm", "2", "--tpm", "1000")
@@ -92,12 +92,12 @@ def test_every_answer_tells_what_is_left_of_the_budgets(
 
 
 @pytest.mark.parametrize(("option", "kind"), [("--rpm", "requests"), ("--tpm", "tokens")])
-def test_nothing_is_told_of_a_budget_that_is_none(account: Customer, option: str, kind: str) -> None:
+def test_no_header_is_sent_for_a_limit_that_the_key_does_not_have(account: Customer, option: str, kind: str) -> None:
     assert {name.partition("-")[2] for name in limits(chat(with_key(account, option, "5")))} == {kind}
     assert limits(ask(account, "echo")) == {}
 
 
-def test_what_comes_before_the_budget_tells_nothing_of_it(account: Customer) -> None:
+def test_what_is_refused_before_the_limits_has_no_headers_of_them(account: Customer) -> None:
     limited = with_key(account, "--rpm", "1")
     assert [limits(limited.get(path)) for path in (PATH, "/v1/models")] == [{}, {}]
 
@@ -108,21 +108,21 @@ def test_tokens_count_when_the_answer_has_ended(account: Customer, fields: dict[
     assert chat(limited, **fields).content  # 4 tokens: something is left
     assert chat(limited, **fields).content  # 8
     reply = chat(limited)
-    assert refusal(reply) == SPENT
-    assert "budget of 5 tokens per minute" in reply.json()["error"]["message"]
+    assert refusal(reply) == REACHED
+    assert "limit of 5 tokens per minute" in reply.json()["error"]["message"]
 
 
 def test_a_request_that_fails_counts_too_and_costs_no_tokens(account: Customer) -> None:
     limited = with_key(account, "--rpm", "3", "--tpm", "1")
     faults = [limited.post(PATH, data=b"{"), chat(limited, model="sim/test/nothing"), chat(limited, messages=[])]
     assert [fault.status_code for fault in faults] == [400, 404, 400]
-    assert refusal(chat(limited)) == SPENT
+    assert refusal(chat(limited)) == REACHED
 
 
-def test_the_budget_comes_before_the_body_and_after_the_key(account: Customer) -> None:
+def test_the_limit_comes_before_the_body_and_after_the_key(account: Customer) -> None:
     limited = with_key(account, "--rpm", "1")
     assert chat(limited).status_code == 200
-    assert refusal(limited.post(PATH, data=b"{")) == SPENT
+    assert refusal(limited.post(PATH, data=b"{")) == REACHED
     assert limited.get(PATH).status_code == 405
     assert limited.get("/v1/models").status_code == 200  # it is not inference
     account.gateway.manage("delete_key", account.name, "--name", "limited").ok()
@@ -146,7 +146,7 @@ def test_the_gateways_defaults_are_for_keys_without_their_own(
     assert [ask(customer, "echo").status_code for _ in range(2)] == [200, 429]
 
 
-def test_two_workers_hold_one_budget_and_without_redis_one_each_and_everything_goes_on(
+def test_two_workers_hold_one_limit_and_without_redis_one_each_and_everything_goes_on(
     start_gateway: StartGateway, open_account: OpenAccount, shared_redis: PrivateRedis
 ) -> None:
     gateway = start_gateway(CACHE_URL=shared_redis.url, WEB_CONCURRENCY="2")

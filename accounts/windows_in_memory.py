@@ -1,0 +1,67 @@
+"""Keeps the windows of keys in this worker's memory (accounts/window_rule.py has the rule)."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+
+from gateway.edge.address_limit import AddressCheck
+
+from .window_rule import COUNTED_SECONDS, KeyState, RateLimits, WindowState
+
+Counters = dict[int, int]  # what was counted, by second
+
+
+class MemoryWindows:
+    """Keeps windows in dictionaries. `clock` returns the time in seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._requests: defaultdict[str, Counters] = defaultdict(dict)
+        self._tokens: defaultdict[str, Counters] = defaultdict(dict)
+        self._swept_at = 0
+
+    def admit(self, key: str, limits: RateLimits, address: AddressCheck) -> KeyState:
+        # 1. Count it for the address. What is refused there is not counted for the key.
+        address.count_in_memory()
+        # 2. Read what is left of each limit.
+        now = int(self._clock())
+        self._sweep(now)
+        state = KeyState(
+            _state(self._requests[key], limits.requests, now), _state(self._tokens[key], limits.tokens, now)
+        )
+        # 3. Count it for the key, if both limits have something left.
+        if not limits.requests or state.wait:
+            return state
+        _add(self._requests[key], now, 1)
+        return KeyState(WindowState(state.requests.remaining - 1, COUNTED_SECONDS, 0), state.tokens)
+
+    def spend(self, key: str, tokens: int) -> None:
+        _add(self._tokens[key], int(self._clock()), tokens)
+
+    def _sweep(self, now: int) -> None:
+        if now - self._swept_at < COUNTED_SECONDS:
+            return
+        self._swept_at = now
+        for windows in (self._requests, self._tokens):
+            for key in [key for key, counters in windows.items() if max(counters, default=0) <= now - COUNTED_SECONDS]:
+                del windows[key]
+
+
+def _add(counters: Counters, now: int, amount: int) -> None:
+    counters[now] = counters.get(now, 0) + amount
+
+
+def _state(counters: Counters, limit: int, now: int) -> WindowState:
+    if not limit:
+        return WindowState(0, 0, 0)
+    for second in [second for second in counters if second <= now - COUNTED_SECONDS]:
+        del counters[second]
+    used, wait = sum(counters.values()), 0
+    remaining = max(0, limit - used)
+    reset = max(counters, default=now - COUNTED_SECONDS) + COUNTED_SECONDS - now
+    for second in sorted(counters):
+        if used < limit:
+            break
+        used -= counters[second]
+        wait = second + COUNTED_SECONDS - now
+    return WindowState(remaining, reset, wait)
