@@ -15,12 +15,13 @@ from uuid import UUID
 from django.conf import settings
 
 from accounts import in_flight
-from aliases.resolve import Purpose, Resolution, resolve
+from aliases.resolve import Resolution, resolve
 from billing.ledger.unsettled import Terms, terms_of
 from catalogue.pricing import expected_units
-from catalogue.routing import pinning, snapshot
+from catalogue.routing import snapshot
 from catalogue.routing.model_ids import AUTO
-from catalogue.routing.routes import Route
+from catalogue.routing.plan import Needs
+from catalogue.routing.routes import Route, Snapshot
 from gateway.errors import NOTHING_BILLED, InsufficientCredits, InvalidRequest, step
 from gateway.ids import generation_id
 from gateway.observing.request_events import RequestEvent
@@ -61,7 +62,7 @@ class Admitted:
 
     @property
     def route(self) -> Route:
-        return self.resolution.route
+        return self.resolution.plan.route
 
     @property
     def id(self) -> UUID:
@@ -95,6 +96,27 @@ class Admitted:
         return ADAPTERS.get((self.form.shape, self.route.modality))
 
 
+@dataclass(slots=True)
+class CallFitter:
+    """Fits a call to a route: holds the form that serves over it, the call in its shape, and the terms of the bill."""
+
+    form: WireForm
+    call: Call
+    catalogue: Snapshot
+    currency: str
+    upstream_call: Call = field(init=False)
+    terms: Terms = field(init=False)
+
+    def translate(self, route: Route) -> None:
+        """Raises InvalidRequest if the route cannot take the call."""
+        self.form = self.form.over(route)
+        self.upstream_call = upstream_call_of(self.form, self.call, route)
+
+    def fix_terms(self, route: Route) -> None:
+        """Raises UnpricedRoute if a price or an exchange rate is unknown."""
+        self.terms = terms_of(self.catalogue, route, self.currency)
+
+
 def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admitted:
     """Checks a request in this order: balance, routing, modality, fields, credentials, price, reservation.
 
@@ -104,34 +126,29 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
     # 1. Check the balance.
     if payer.balance <= 0:
         raise InsufficientCredits
-    # 2. Find the route, translate the call for it and fix the terms.
+    # 2. Plan the route. The plan translates the call for it and fixes the terms at their places in the order.
     with step("routing the request", NOTHING_BILLED):
-        catalogue = snapshot.current()
+        fitter = CallFitter(form, call, snapshot.current(), payer.currency)
         if call.shape == Shape.EMBEDDING and call.model.startswith(f"{AUTO}/"):
             raise InvalidRequest.of_field("model", "must name a provider: embeddings have no automatic routing.")
         resolution = resolve(
             call.model,
             account_id=payer.account_id,
-            purpose=purpose_of(form, call, payer),
-            snapshot=catalogue,
+            purpose=purpose_of(form, call, payer, fitter),
+            snapshot=fitter.catalogue,
             now=datetime.now(UTC),
             event=event,
         )
-        route = resolution.route
-        event.route, event.provider = route.id, route.upstream.slug
-        form = form.over(route)
-        upstream_call = upstream_call_of(form, call, route)
-        pinning.require_configured(route)
-        terms = terms_of(catalogue, route, payer.currency)
+    upstream = resolution.plan.route.upstream
     admitted = Admitted(
-        form=form,
+        form=fitter.form,
         call=call,
-        upstream_call=upstream_call,
-        dialect=DIALECTS[route.upstream.dialect],
+        upstream_call=fitter.upstream_call,
+        dialect=DIALECTS[upstream.dialect],
         payer=payer,
         resolution=resolution,
-        terms=terms,
-        attempted=(route.upstream.slug,),
+        terms=fitter.terms,
+        attempted=(upstream.slug,),
         event=event,
     )
     # 3. Reserve its cost.
@@ -161,22 +178,22 @@ def _reserve(admitted: Admitted) -> None:
 
 
 def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:
-    """Admits the request on the next candidate after one failed for `reason`.
+    """Admits the request on `route`, the next of its plan's `others`, after one failed for `reason`.
 
     The reservation is renewed, since the request may cost more there. Raises like `admit`.
     """
     with step("routing the request", NOTHING_BILLED):
-        form = admitted.form.over(route)
-        upstream_call = upstream_call_of(form, admitted.call, route)
-        terms = terms_of(snapshot.current(), route, admitted.payer.currency)
+        fitter = CallFitter(admitted.form, admitted.call, snapshot.current(), admitted.payer.currency)
+        fitter.translate(route)
+        fitter.fix_terms(route)
     admitted.event.route, admitted.event.provider = route.id, route.upstream.slug
     readmitted = replace(
         admitted,
-        form=form,
-        upstream_call=upstream_call,
+        form=fitter.form,
+        upstream_call=fitter.upstream_call,
         dialect=DIALECTS[route.upstream.dialect],
-        resolution=replace(admitted.resolution, route=route),
-        terms=terms,
+        resolution=replace(admitted.resolution, plan=replace(admitted.resolution.plan, route=route)),
+        terms=fitter.terms,
         attempted=(*admitted.attempted, route.upstream.slug),
         fallback_reason=admitted.fallback_reason or reason,
     )
@@ -185,13 +202,15 @@ def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:
     return readmitted
 
 
-def purpose_of(form: WireForm, call: Call, payer: Payer) -> Purpose:
-    """Returns what a call demands of its route."""
-    return Purpose(
+def purpose_of(form: WireForm, call: Call, payer: Payer, fitter: CallFitter | None = None) -> Needs:
+    """Returns what a call needs of its route. Without a `fitter`, the route is not going to be called."""
+    return Needs(
         FITTING[call.shape],
         NAMES[call.shape],
         partial(refusals, form, call),
         partial(conversation, call, payer),
+        None if fitter is None else fitter.translate,
+        None if fitter is None else fitter.fix_terms,
         may_probe=not call.is_count,
     )
 
@@ -201,7 +220,6 @@ def upstream_call_of(form: WireForm, call: Call, route: Route) -> Call:
 
     Raises InvalidRequest if the route cannot take the call.
     """
-    pinning.require_modality(route, FITTING[call.shape], NAMES[call.shape])
     if call.stream and not route.can_stream:
         raise InvalidRequest.of_field("stream", f"must be false: model {route.id!r} cannot stream.")
     upstream_call = form.upstream_call(call, route)

@@ -95,6 +95,7 @@ def unsettled_of(admitted: Admitted, outcome: Delivery) -> Unsettled:
 def record(admitted: Admitted, outcome: Delivery, usage: Usage, *, usage_estimated: bool) -> Unsettled:
     """Builds the record for `ledger.settle`. It has no cost if the usage was contradictory or the bill is waived."""
     resolution, terms, ending = admitted.resolution, admitted.terms, ENDINGS[outcome.ending]
+    plan = resolution.plan
     is_billed = ending.is_billed and not outcome.is_waived
     cost = cost_of(terms.price, usage, terms.rates) if is_billed else None
     footprint = footprint_of(usage, terms.energy, outcome.measured_units)
@@ -114,13 +115,13 @@ def record(admitted: Admitted, outcome: Delivery, usage: Usage, *, usage_estimat
         endpoint=admitted.form.endpoint,
         ending=outcome.ending,
         requested_alias=resolution.requested_alias,
-        requested_auto=resolution.requested_auto,
-        routing_mode=resolution.routing_mode,
-        routing_reason=resolution.routing_reason,
+        requested_auto=plan.requested_auto,
+        routing_mode=plan.mode,
+        routing_reason=plan.reason,
         fallback_reason=admitted.fallback_reason,
         providers_attempted=list(admitted.attempted),
-        providers_skipped=list(resolution.skipped) or None,
-        eu_sovereign=terms.eu_sovereign if resolution.routing_mode == "auto" else None,
+        providers_skipped=list(plan.skipped) or None,
+        eu_sovereign=terms.eu_sovereign if plan.mode == "auto" else None,
         uncached_prompt_tokens=usage.uncached_prompt,
         cache_read_tokens=usage.cache_read,
         cache_write_5m_tokens=usage.cache_write_5m,

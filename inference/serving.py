@@ -115,10 +115,11 @@ def with_failover(admitted: Admitted, serve: Callable[[Admitted], Served]) -> Se
     Raises UpstreamRefused, or AllProvidersFailed once the last candidate has failed; it is worth a retry if any of the
     failures is. Without failover the first failure is raised unchanged.
     """
-    if admitted.resolution.routing_mode != "auto" or not settings.GATEWAY_AUTO_FAILOVER:
+    plan = admitted.resolution.plan
+    if plan.mode != "auto" or not settings.GATEWAY_AUTO_FAILOVER:
         return serve(admitted)
     failures: list[UpstreamFailed | ProviderTimeout] = []
-    others, overflowed = iter(admitted.resolution.others), 0.0
+    others, overflowed = iter(plan.others), 0.0
     while True:
         last: UpstreamFailed | ProviderTimeout | UpstreamRefused
         try:

@@ -25,7 +25,7 @@ from gateway.errors import (
 from ..pricing import rates_between
 from . import nearest
 from .model_ids import AutoId, shown
-from .routes import Offer, Route, Snapshot, is_eu_sovereign
+from .routes import Route, Snapshot, is_eu_sovereign
 
 Measure = Callable[[Route], Decimal | int | None]
 Found = TypeVar("Found")
@@ -61,37 +61,32 @@ def _turns(_tied: tuple[str, ...]) -> Iterator[int]:
     return count(zlib.crc32(socket.gethostname().encode()) + os.getpid())
 
 
-@dataclass(frozen=True, slots=True)
-class Eligibility:
-    """Describes which routes can take a request. `held` are the region ids whose quota is used up."""
+def eligible(
+    snapshot: Snapshot,
+    wanted: AutoId,
+    today: date,
+    modalities: Collection[str],
+    endpoint: str,
+    held: Collection[int] = (),
+) -> Sequence[Route]:
+    """Returns the routes that can take a request; `held` are the region ids whose quota is used up.
 
-    today: date
-    modalities: Collection[str]
-    endpoint: str
-    held: Collection[int] = ()
-
-
-def offers_of(snapshot: Snapshot, wanted: AutoId) -> Sequence[Offer]:
-    """Returns every provider's offer of a canonical model."""
-    return snapshot.by_canonical_id.get(wanted.canonical_id, ())
-
-
-def eligible(snapshot: Snapshot, wanted: AutoId, allowed: Eligibility) -> Sequence[Route]:
-    """Returns the routes that can take the request. Raises the error of the first rule that leaves no route."""
+    Raises the error of the first rule that leaves no route.
+    """
     # 1. The model must be offered, and not disabled.
-    offers = offers_of(snapshot, wanted)
+    offers = snapshot.by_canonical_id.get(wanted.canonical_id, ())
     if not offers:
         raise NotFound(
             f"No provider offers {shown(str(wanted))!r}. {nearest.suggestion(snapshot, str(wanted))}", param="model"
         )
-    offers = _some([o for o in offers if not o.is_disabled(allowed.today)], ModelNotFound(f"{wanted} is disabled."))
+    enabled = _some([o for o in offers if not o.is_disabled(today)], ModelNotFound(f"{wanted} is disabled."))
     # 2. It must fit the endpoint.
-    fitting = [offer for offer in offers if offer.modality in allowed.modalities]
-    wrong = InvalidRequest(f"{wanted} has no model that can serve {allowed.endpoint}.", param="model")
+    fitting = [offer for offer in enabled if offer.modality in modalities]
+    wrong = InvalidRequest(f"{wanted} has no model that can serve {endpoint}.", param="model")
     served = [offer for offer in _some(fitting, wrong) if offer.state == "served"]
     # 3. It must be available, with some quota left.
     switched_on = [route for offer in served for route in offer.routes.values() if route.is_served]
-    left = [route for route in switched_on if route.region_id not in allowed.held]
+    left = [route for route in switched_on if route.region_id not in held]
     stated = dict.fromkeys(o.unavailable_reason for o in fitting if o.state == "unavailable" and o.unavailable_reason)
     reasons = f": {' '.join(stated)}" if stated else "."
     _some(left, ModelUnavailable(f"Every route of {str(wanted)!r} is unavailable for now{reasons}"))

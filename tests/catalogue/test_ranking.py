@@ -1,6 +1,5 @@
 """Automatic routing obeys laws, tested as properties of pure functions (docs/api.md#automatic-routing)."""
 
-import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliases.resolve import Purpose, resolve
 from catalogue.pricing import EnergyFactors, Price
 from catalogue.routing import selection
-from catalogue.routing.model_ids import AutoId
+from catalogue.routing.model_ids import AutoId, ExplicitId
+from catalogue.routing.plan import Needs, plan_route
 from catalogue.routing.routes import Offer, Route
 from catalogue.routing.selection import Ranking
 from gateway.errors import ApiError
@@ -286,8 +285,8 @@ def offered(names: Sequence[frozenset[str]]) -> list[Offer]:
 def eligible(*offers: Offer, wanted: AutoId = ECHO) -> list[str]:
     catalogue = snapshot(*offers, USD="1.25")
     held = {one.region_id for one in catalogue.with_quota}
-    allowed = selection.Eligibility(TODAY, CHAT, "chat completions", held)
-    return [one.upstream.slug for one in selection.eligible(catalogue, wanted, allowed)]
+    found = selection.eligible(catalogue, wanted, TODAY, CHAT, "chat completions", held)
+    return [one.upstream.slug for one in found]
 
 
 def refused(*offers: Offer, wanted: AutoId = ECHO) -> ApiError:
@@ -352,13 +351,8 @@ def test_an_explicit_id_has_no_others_and_no_reason(found: list[Route], data: st
         by_slug.setdefault(one.upstream.slug, []).append(one)
     offers = [offer_of(same[0].upstream, "test/echo", *same) for same in by_slug.values()]
     wanted = data.draw(st.sampled_from(found))
-    resolution = resolve(
-        wanted.id,
-        account_id=uuid.uuid4(),
-        purpose=Purpose(CHAT, "chat completions", refusals=lambda _: {}, conversation=bytes),
-        snapshot=snapshot(*offers, USD="1.25"),
-        now=NOON,
-    )
-    assert resolution.route.id == wanted.id
-    assert (resolution.routing_mode, resolution.routing_reason, resolution.others) == ("explicit", None, ())
-    assert resolution.requested_auto is None
+    named = ExplicitId(wanted.upstream.slug, wanted.canonical_id, wanted.locode)
+    needs = Needs(CHAT, "chat completions", refusals=lambda _: {}, conversation=bytes)
+    plan = plan_route(snapshot(*offers, USD="1.25"), named, needs, NOON)
+    assert plan.route.id == wanted.id
+    assert (plan.mode, plan.reason, plan.requested_auto, plan.others) == ("explicit", None, None, ())

@@ -3,7 +3,6 @@
 The clock is moved by hand. docs/api.md#automatic-routing has the rule.
 """
 
-import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,9 +12,10 @@ from django.conf import settings
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from aliases.resolve import Purpose, Resolution, resolve
 from catalogue.pricing import EnergyFactors
 from catalogue.routing import health
+from catalogue.routing.model_ids import AliasId
+from catalogue.routing.plan import Needs, Plan, plan_route, read_model_id
 from catalogue.routing.routes import Route, Snapshot
 from gateway.server.hooks import Periodic, worker_hooks
 from tests.factories import forget_health
@@ -66,12 +66,14 @@ CLEAN, MIDDLE, DIRTY = at_grams("clean", 20), at_grams("middle", 200), at_grams(
 ALL = served_by(CLEAN, MIDDLE, DIRTY)
 
 
-def asked(catalogue: Snapshot = ALL, model: str = "auto/test/echo", *, may_probe: bool = True) -> Resolution:
-    purpose = Purpose(("chat",), "chat completions", lambda _: {}, lambda: None, may_probe=may_probe)
-    return resolve(model, account_id=uuid.uuid4(), purpose=purpose, snapshot=catalogue, now=NOON)
+def asked(catalogue: Snapshot = ALL, model: str = "auto/test/echo", *, may_probe: bool = True) -> Plan:
+    wanted = read_model_id(catalogue, model)
+    assert not isinstance(wanted, AliasId)
+    needs = Needs(("chat",), "chat completions", lambda _: {}, lambda: None, may_probe=may_probe)
+    return plan_route(catalogue, wanted, needs, NOON)
 
 
-def chosen(found: Resolution) -> tuple[str, tuple[str, ...]]:
+def chosen(found: Plan) -> tuple[str, tuple[str, ...]]:
     return found.route.upstream.slug, found.skipped
 
 
@@ -84,14 +86,14 @@ def test_a_provider_that_is_down_is_passed_by() -> None:
     fails("clean")
     found = asked()
     assert chosen(found) == ("middle", ("clean",))
-    assert (found.routing_mode, found.routing_reason) == ("auto", "lowest_carbon_intensity")
+    assert (found.mode, found.reason) == ("auto", "lowest_carbon_intensity")
 
 
 def test_the_reason_is_that_of_the_choice_among_the_others() -> None:
     fails("clean", "middle")
     found = asked()
     assert chosen(found) == ("dirty", ("clean", "middle"))
-    assert found.routing_reason == "only_route"
+    assert found.reason == "only_route"
 
 
 def test_where_all_are_down_the_order_is_as_ever() -> None:
@@ -209,7 +211,7 @@ def test_a_request_probes_no_provider_that_it_would_not_prefer(monkeypatch: pyte
     assert chosen(asked()) == ("clean", ("dirty",))
     equal = at_grams("equal", 800)
     found = asked(served_by(equal, DIRTY))  # another model, for which it is as good as any
-    assert (chosen(found), found.routing_reason) == (("dirty", ()), "round_robin")
+    assert (chosen(found), found.reason) == (("dirty", ()), "round_robin")
 
 
 def test_who_is_back_by_its_probes_is_chosen_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,155 @@
+"""Plans the route of a request, which asks here once and gets a plan or the refusal of the first rule that fails."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.conf import settings
+
+from gateway.db.pool import release
+from gateway.errors import ApiError, InvalidAliasName, InvalidRequest
+from gateway.observing.request_events import RequestEvent
+
+from . import health, nearest, pinning, quota, selection
+from .model_ids import AliasId, AutoId, ExplicitId, parse_model_id
+from .routes import Route, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Describes what a request needs of its route: the modalities that its endpoint serves, and these functions.
+
+    - `refusals` returns the errors of the routes that cannot take the call, by region id; an `auto/…` id avoids them.
+    - `conversation` returns a key that keeps requests on the same one of equal routes.
+    - `translate` raises the ApiError of a call that the chosen route cannot take.
+    - `fix_terms` raises UnpricedRoute if the chosen route cannot be billed. If it is None, the route is not going to be
+      called, and may lack a credential or a price.
+
+    With `may_probe`, the request may test whether a provider that was down is back.
+    """
+
+    modalities: tuple[str, ...]
+    endpoint: str
+    refusals: Callable[[Sequence[Route]], Mapping[int, ApiError]]
+    conversation: Callable[[], bytes | None]
+    translate: Callable[[Route], None] | None = None
+    fix_terms: Callable[[Route], None] | None = None
+    may_probe: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Holds the chosen route, and for an `auto/…` id the reason, the other candidates and the skipped providers."""
+
+    route: Route
+    mode: str = "explicit"
+    reason: str | None = None
+    requested_auto: str | None = None
+    others: tuple[Route, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+
+def read_model_id(snapshot: Snapshot, text: str) -> ExplicitId | AutoId | AliasId:
+    """Parses a `model` string. Raises InvalidAliasName, and InvalidRequest with ids that resemble it."""
+    try:
+        return parse_model_id(text)
+    except InvalidAliasName:
+        raise
+    except InvalidRequest as refusal:
+        words = nearest.suggestion(snapshot, text)
+        raise InvalidRequest(f"{refusal.message} {words}", param=refusal.param) from None
+
+
+def plan_route(
+    snapshot: Snapshot, wanted: ExplicitId | AutoId, needs: Needs, now: datetime, event: RequestEvent | None = None
+) -> Plan:
+    """Returns the plan of a request. Raises the ApiError of the first rule that fails (docs/api.md#order-of-checks)."""
+    # 1. Find the route: the id, the model's state, the region, its quota.
+    if isinstance(wanted, ExplicitId):
+        plan = Plan(_pinned(snapshot, wanted, now))
+    else:
+        plan = _chosen(snapshot, wanted, needs, now)
+    route = plan.route
+    if event is not None:
+        event.route, event.provider = route.id, route.upstream.slug
+    # 2. Check that the endpoint serves its models, and that it can take the call.
+    pinning.require_modality(route, needs.modalities, needs.endpoint)
+    if needs.translate is not None:
+        needs.translate(route)
+    # 3. Check the provider's credential, then the price.
+    if needs.fix_terms is not None:
+        pinning.require_configured(route)
+        needs.fix_terms(route)
+    return plan
+
+
+def _pinned(snapshot: Snapshot, wanted: ExplicitId, now: datetime) -> Route:
+    route = pinning.pin(snapshot, wanted, now.date())
+    if route.daily_token_quota:
+        try:
+            quota.require_left(route, now)
+        finally:
+            release("default")
+    return route
+
+
+def _chosen(snapshot: Snapshot, wanted: AutoId, needs: Needs, now: datetime) -> Plan:
+    # 1. Find the routes that can take the request.
+    today = now.date()
+    offers = snapshot.by_canonical_id.get(wanted.canonical_id, ())
+    try:
+        held = quota.held([route for offer in offers for route in offer.routes.values()], today)
+        routes = selection.eligible(snapshot, wanted, today, needs.modalities, needs.endpoint, held)
+    finally:
+        release("default")
+    refused = needs.refusals(routes)
+    able = [route for route in routes if route.region_id not in refused]
+    ranked = _ranked(able or routes, snapshot)
+    if not able:
+        raise refused[ranked.routes[0].region_id]
+    # 2. Prefer providers that are up, unless one that is down may be probed.
+    skipped: tuple[Route, ...] = ()
+    down = [route for route in ranked.routes if health.is_passed_by(route.upstream)]
+    if down and len(down) < len(able):
+        up = [route for route in able if not health.is_passed_by(route.upstream)]
+        ranked, skipped = _ranked(up, snapshot), tuple(down)
+        probe = _probed(up, down, snapshot) if needs.may_probe else None
+        if probe is not None:
+            skipped = tuple(route for route in down if route.upstream is not probe.routes[0].upstream)
+            ranked = probe
+        for route in skipped:
+            health.note_passed_by(route.upstream.slug)
+    # 3. Share requests among equal routes.
+    ordered = ranked.routes
+    if ranked.tied > 1:
+        conversation = needs.conversation()
+        ordered = ranked.in_turn() if conversation is None else ranked.kept_together(conversation)
+    first, *others = ordered
+    return Plan(
+        first,
+        mode="auto",
+        reason=ranked.reason,
+        requested_auto=str(wanted),
+        others=(*others, *skipped),  # failover tries the skipped ones last
+        skipped=tuple(dict.fromkeys(route.upstream.slug for route in skipped)),
+    )
+
+
+def _probed(up: Sequence[Route], down: Sequence[Route], snapshot: Snapshot) -> selection.Ranking | None:
+    """Returns the ranking led by a provider that would be chosen if it was not down, and uses up its probe.
+
+    Returns None if there is none.
+    """
+    for route in down:
+        if health.has_probe(route.upstream.slug):
+            ranked = _ranked([*up, route], snapshot)
+            equals = ranked.routes[: ranked.tied]
+            if route in equals:
+                health.take_probe(route.upstream.slug)
+                others = (other for other in ranked.routes if other is not route)
+                return selection.Ranking((route, *others), 1, ranked.reason)
+    return None
+
+
+def _ranked(routes: Sequence[Route], snapshot: Snapshot) -> selection.Ranking:
+    return selection.rank(routes, snapshot.units_per_eur, settings.GATEWAY_AUTO_OBJECTIVE)
