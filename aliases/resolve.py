@@ -44,7 +44,7 @@ def resolve(
     text: str,
     *,
     account_id: uuid.UUID,
-    purpose: Needs,
+    needs: Needs,
     snapshot: Snapshot,
     now: datetime,
     event: RequestEvent | None = None,
@@ -53,14 +53,14 @@ def resolve(
     with answering_within(BRIEF_SECONDS):
         wanted = read_model_id(snapshot, text)
         if not isinstance(wanted, AliasId):
-            return Resolution(plan_route(snapshot, wanted, purpose, now, event))
+            return Resolution(plan_route(snapshot, wanted, needs, now, event))
         row = read_row(BY_NAME, account_id, wanted.name)  # not cached: a repoint acts on the very next request
         if row is None:
             raise absent(account_id, wanted.name, param="model")
         alias_id, *target = row
         if event is not None:
             event.alias_id = alias_id
-        plan = plan_route(snapshot, ExplicitId(*target), purpose, now, event)
+        plan = plan_route(snapshot, ExplicitId(*target), needs, now, event)
         return Resolution(plan, requested_alias=str(wanted), alias_id=alias_id)
 
 

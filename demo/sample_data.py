@@ -35,7 +35,7 @@ from gateway.errors import InsufficientCredits, ProviderError
 from gateway.fastpath.http_client import UpstreamAttempt
 from gateway.ids import first_uuid7
 from gateway.observing.request_events import RequestEvent
-from inference.admission import Admitted, purpose_of
+from inference.admission import Admitted, needs_of
 from inference.authentication import Payer
 from inference.call import Call
 from inference.dialects import DIALECTS
@@ -142,8 +142,8 @@ def _request(account: Account, key: ApiKey, draw: random.Random, habit: Habit, m
     form = next(form for form in WIRE_FORMS if form.endpoint == habit.endpoint)
     call = Call(form.shape, habit.model, {"messages": [{"role": "user", "content": str(moment)}]})
     payer = Payer(key.pk, account.pk, account.currency, 1, RateLimits(0, 0))
-    purpose = purpose_of(form, call, payer)
-    found = resolve(habit.model, account_id=account.pk, purpose=purpose, snapshot=catalogue, now=moment)
+    needs = needs_of(form, call, payer)
+    found = resolve(habit.model, account_id=account.pk, needs=needs, snapshot=catalogue, now=moment)
     seconds = draw.uniform(0.4, 9) if habit.completion else draw.uniform(0.1, 0.4)
     started = time.monotonic() - seconds
     admitted = Admitted(

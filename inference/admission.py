@@ -134,7 +134,7 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
         resolution = resolve(
             call.model,
             account_id=payer.account_id,
-            purpose=purpose_of(form, call, payer, fitter),
+            needs=needs_of(form, call, payer, fitter),
             snapshot=fitter.catalogue,
             now=datetime.now(UTC),
             event=event,
@@ -202,7 +202,7 @@ def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:
     return readmitted
 
 
-def purpose_of(form: WireForm, call: Call, payer: Payer, fitter: CallFitter | None = None) -> Needs:
+def needs_of(form: WireForm, call: Call, payer: Payer, fitter: CallFitter | None = None) -> Needs:
     """Returns what a call needs of its route. Without a `fitter`, the route is not going to be called."""
     return Needs(
         FITTING[call.shape],
