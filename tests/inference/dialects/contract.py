@@ -1,4 +1,4 @@
-"""Every dialect must pass these tests with its recorded replies, which have the same content in all dialects."""
+"""Every dialect must pass these tests with the simulator's replies, which have the same content in all dialects."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -17,8 +17,8 @@ from inference.dialects.base import Dialect
 from inference.dialects.errors import MalformedReply
 from tests.inference.dialects.playback import play
 from tests.inference.dialects.routes import CREDENTIAL, call, route, upstream
+from tests.inference.dialects.simulated import TEXT
 
-TEXT = "Où est l’été ? 🌞"  # noqa: RUF001  # of two, three and four bytes
 THOUGHT = "First I read the question."
 TOOLS = [("weather", {"query": "both please"}), ("clock", {"query": "both please"})]
 HTML = b"<html><body>502 Bad Gateway</body></html>"
