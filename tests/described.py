@@ -70,7 +70,12 @@ def events_conform(events: list[Json], component: str) -> None:
         kind = event.get("type", component)
         if "error" in event and kind in ("error", component):
             kind = "MessageError" if component == "MessageEvent" else "Error"
-        _conforms(event, _component(kind if kind in schemas else component))
+        conforms(event, kind if kind in schemas else component)
+
+
+def conforms(instance: object, component: str) -> None:
+    """Checks a value against a schema of the document's components. Raises AssertionError with its first fault."""
+    _conforms(instance, _component(component))
 
 
 def _component(name: str) -> str:

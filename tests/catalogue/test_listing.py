@@ -3,7 +3,6 @@
 import time
 from datetime import UTC, datetime
 
-import jsonschema
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -11,7 +10,7 @@ from django.utils import timezone
 
 from catalogue import models
 from catalogue.routing import quota
-from tests import schemas
+from tests import described
 from tests.catalogue import PRICES, TIER, model, region
 from tests.factories import forget_snapshot
 from tests.listing import Json, Read, auto, catalogue, entries, error_of, locodes
@@ -31,16 +30,15 @@ pytestmark = pytest.mark.django_db
         {"capabilities": {"function_calling": True}},
         {"regions": []},
         {"unheard_of": 1},
-        {"id": "sim/test"},
         {"regions": [{"id": "sim/test/echo/FRPAR", "locode": "FRPAR", "pricing": {"prompt_per_1m_tokens": 1.0}}]},
     ],
 )
 def test_the_schema_would_notice(seed: Seed, read: Read, damage: Json) -> None:
     seed(catalogue(model("echo")))
     entry = entries(read)["sim/test/echo"]
-    schemas.check(entry, schemas.MODEL)
-    with pytest.raises(jsonschema.ValidationError):
-        schemas.check(entry | damage, schemas.MODEL)
+    described.conforms(entry, "ModelInfo")
+    with pytest.raises(AssertionError):
+        described.conforms(entry | damage, "ModelInfo")
 
 
 # --- What is listed
@@ -152,8 +150,8 @@ def test_a_connection_goes_on_after_not_modified(account: Customer) -> None:
 
 
 def test_every_entry_of_a_server_is_as_the_spec_says(account: Customer) -> None:
-    schemas.check(account.http.get("/v1/models").json(), schemas.MODELS)
-    schemas.check(account.http.get("/v1/providers").json(), schemas.PROVIDERS)
+    described.conforms(account.http.get("/v1/models").json(), "ModelList")
+    described.conforms(account.http.get("/v1/providers").json(), "ProviderList")
 
 
 # --- Since when

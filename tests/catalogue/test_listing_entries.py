@@ -1,6 +1,7 @@
 """Clients read every entry of two whole catalogues (docs/api.md#models)."""
 
 import itertools
+import re
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -11,11 +12,16 @@ from django.test import Client
 
 from catalogue import loader, models
 from catalogue.routing import snapshot
-from tests import schemas
+from tests import described
 from tests.catalogue import catalogue_for
 from tests.factories import forget_snapshot, new_account, new_key
 from tests.listing import NOWHERE, Json, Read, entries
 from tests.seeding import seed_one
+
+SEGMENT = "[a-z0-9][a-z0-9._-]*"
+MODEL_ID = re.compile(f"{SEGMENT}/{SEGMENT}/{SEGMENT}")
+LOCODE = re.compile("global|[A-Z]{2}[A-Z0-9]{3}")
+GRID_KINDS = ("measured", "forecast", "annual", "stated")
 
 pytestmark = pytest.mark.django_db
 
@@ -49,7 +55,7 @@ def served(
 
 def test_the_list_is_as_the_spec_says(served: Read) -> None:
     response = served("/v1/models")
-    schemas.check(response.json(), schemas.MODELS)  # type: ignore[attr-defined]
+    described.conforms(response.json(), "ModelList")  # type: ignore[attr-defined]
     assert response.headers["Content-Type"] == "application/json"
     listed = entries(served)
     assert len(listed) > 50
@@ -58,7 +64,11 @@ def test_the_list_is_as_the_spec_says(served: Read) -> None:
 
 def test_each_entry_is_found_by_its_id_with_its_slashes_encoded_or_not(served: Read) -> None:
     for number, (model_id, entry) in enumerate(entries(served).items()):
-        schemas.check(entry, schemas.AUTO_MODEL if model_id.startswith("auto/") else schemas.MODEL)
+        own, other = ("auto_routing", "regions") if model_id.startswith("auto/") else ("regions", "auto_routing")
+        assert MODEL_ID.fullmatch(model_id)
+        assert own in entry
+        assert other not in entry
+        assert all(entry[name] for name in ("owned_by", "name"))
         path = quote(model_id, safe="") if number % 2 else model_id
         assert served(f"/v1/models/{path}").json() == entry  # type: ignore[attr-defined]
 
@@ -71,6 +81,7 @@ def test_each_region_is_found_by_its_own_id_alone_in_any_case(served: Read) -> N
             found = served(f"/v1/models/{model_id}/{label}").json()  # type: ignore[attr-defined]
             assert found == entry | {"regions": [one]}
             assert one["id"] == f"{model_id}/{one['locode']}"
+            assert LOCODE.fullmatch(one["locode"])
 
 
 def test_each_region_has_its_own_label_and_global_comes_first(served: Read) -> None:
@@ -79,6 +90,9 @@ def test_each_region_has_its_own_label_and_global_comes_first(served: Read) -> N
         for one in regions:
             label = "GLOBAL-AVERAGE" if one["locode"] == "global" else one["locode"]
             assert set(one.get("carbon_metrics", {label})) == {label}
+            grid = one.get("carbon_metrics", {}).get(label, {})
+            assert grid.get("grid_kind", "annual") in GRID_KINDS
+            assert grid.get("grid_source") != ""
 
 
 def test_candidates_are_regions_that_are_listed_and_ranges_hold_them(served: Read) -> None:
@@ -107,7 +121,8 @@ def figures(listed_region: Json) -> Json:
 @pytest.mark.parametrize("query", ["", *(f"?jurisdiction={name}" for name in ("cloud-act-free", "eu-hosted"))])
 def test_the_providers_are_as_the_spec_says(served: Read, query: str) -> None:
     listed = served(f"/v1/providers{query}").json()  # type: ignore[attr-defined]
-    schemas.check(listed, schemas.PROVIDERS)
+    described.conforms(listed, "ProviderList")
+    assert all(re.fullmatch(SEGMENT, found["name"]) for found in listed["data"])
     explicit = [entry for entry in entries(served, query).values() if "regions" in entry]
     for found in listed["data"]:
         offered = [entry for entry in explicit if entry["provider"] == found["name"]]
