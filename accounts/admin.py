@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from gateway.pages.admin import Admin, BoundedAdmin, KeepsChanges, NamedChoices, RowAsShown, SaysValues
+from gateway.pages.admin import Admin, BoundedAdmin, FixedRows, KeepsChanges, NamedChoices, RowAsShown, SaysValues
 
 from . import keys
 from .models import Account, ApiKey, Membership, User
@@ -149,7 +149,7 @@ class KeyState(NamedChoices):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(SaysValues, BoundedAdmin):
+class ApiKeyAdmin(FixedRows, SaysValues, BoundedAdmin):
     """Shows keys without their secrets."""
 
     # Keys are not added here, because a token is shown only once, by `create_key`. They are not removed either: a
@@ -173,12 +173,6 @@ class ApiKeyAdmin(SaysValues, BoundedAdmin):
     )
     fields = (*readonly_fields, "rpm", "tpm")
     actions = ["delete_keys"]
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:
-        return False
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         # Otherwise the address could filter by any column of the table.

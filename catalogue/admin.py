@@ -1,6 +1,7 @@
 """Shows the catalogue in the admin, and lets staff edit it. Seeding a file overwrites their edits."""
 # Addresses, headers and names of variables are changed only by seeding. Otherwise staff could make the gateway send a
 # provider's credential elsewhere.
+# Only seeding adds and removes providers, offers and routes; an offer is switched off by its state.
 
 import json
 from decimal import Decimal
@@ -23,7 +24,7 @@ from rest_framework import serializers
 from accounts.models import User
 from gateway.edge.tables import dotted, faults_of
 from gateway.money import plain
-from gateway.pages.admin import ExactSearch, RecordAdmin, RowAsShown, SaysValues
+from gateway.pages.admin import ExactSearch, FixedRows, RecordAdmin, RowAsShown, SaysValues
 
 from . import changes, models, price_history
 from .admin_actions import OfferActions, ProviderActions, RouteActions
@@ -59,17 +60,8 @@ class _CatalogueAdmin(SaysValues):
         changes.hold()  # locks the row that every writer of the catalogue locks first, also seeding
 
 
-class _SeededTable:
-    # Only seeding adds and removes rows; an offer is switched off by its state.
-    def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        return False
-
-
 @admin.register(models.Provider)
-class ProviderAdmin(_SeededTable, ProviderActions, _CatalogueAdmin):
+class ProviderAdmin(FixedRows, ProviderActions, _CatalogueAdmin):
     """Shows providers and their health, and lets staff set a status or disable them."""
 
     list_display = (
@@ -190,7 +182,7 @@ class RegionForm(RowAsShown, forms.ModelForm[models.Region]):
         return values | {"price_tiers": tiers}
 
 
-class RegionInline(_SeededTable, admin.StackedInline[Any, Any]):
+class RegionInline(FixedRows, admin.StackedInline[Any, Any]):
     """Shows the routes of a model on its page."""
 
     model = models.Region
@@ -206,7 +198,7 @@ class RegionInline(_SeededTable, admin.StackedInline[Any, Any]):
 
 
 @admin.register(models.Model)
-class ModelAdmin(_SeededTable, OfferActions, _CatalogueAdmin):
+class ModelAdmin(FixedRows, OfferActions, _CatalogueAdmin):
     """Shows offers, and lets staff edit their state, limits and routes."""
 
     list_display = ("__str__", "name", "modality", "state", "retires_on")
@@ -242,7 +234,7 @@ def changed_by(change: Any) -> str:
 
 
 @admin.register(models.Region)
-class RegionAdmin(_SeededTable, RouteActions, _CatalogueAdmin):
+class RegionAdmin(FixedRows, RouteActions, _CatalogueAdmin):
     """Shows routes, and lets staff edit their state, prices and quota."""
 
     form = RegionForm

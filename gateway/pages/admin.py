@@ -193,18 +193,22 @@ class BoundedAdmin(Admin):
     ordering: ClassVar[tuple[str, ...]] = ("-pk",)
 
 
-class RecordAdmin(BoundedAdmin):
+class FixedRows:
+    """Is mixed into the admin of a table whose rows are added and removed elsewhere."""
+
+    def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return False
+
+
+class RecordAdmin(FixedRows, BoundedAdmin):
     """Is the admin of a history, whose rows cannot be added, changed or removed."""
 
     list_per_page = 50
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
