@@ -75,28 +75,14 @@ def footprint_details(record: Generation | Figures, factors: EnergyFactors, numb
 
 def record_of(generation: Generation) -> Json:
     """Builds a GenerationRecord; `cost` is in EUR. What is unknown or does not apply is absent."""
-    return known(
-        {
-            "generation_id": generation.public_id,
-            "created_at": to_text(generation.created_at),
-            "model": generation.route_id,
-            "provider": generation.provider,
-            "region": generation.region,
-            "usage": _usage(generation),
-            **_columns(generation, Export.RECORD),
-        }
-    )
+    return known(_begin(generation) | {"usage": _usage(generation)} | _columns(generation, Export.RECORD))
 
 
 def stats_of(generation: Generation) -> Json:
     """Builds GenerationStats; money is in the account's currency. `cost` is absent if the request was never priced."""
     return known(
-        {
-            "generation_id": generation.public_id,
-            "created_at": to_text(generation.created_at),
-            "model": generation.route_id,
-            "provider": generation.provider,
-            "region": generation.region,
+        _begin(generation)
+        | {
             "interrupted": generation.interrupted,
             "usage": _usage(generation),
             "cost": _cost(generation),
@@ -115,6 +101,16 @@ def metrics_of(generation: Generation) -> Json:
         "provider": generation.provider,
         "model": generation.route_id,
         **_columns(generation, Export.METRICS),
+    }
+
+
+def _begin(generation: Generation) -> Json:
+    return {
+        "generation_id": generation.public_id,
+        "created_at": to_text(generation.created_at),
+        "model": generation.route_id,
+        "provider": generation.provider,
+        "region": generation.region,
     }
 
 
