@@ -30,7 +30,7 @@ from bench.rig.upstream import TICK_SECONDS, TICKS
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 16}
 BOUNDS_MS = (1, 5, 10, 50, 100)
 STALLED = 10  # times a stream's pace, between two frames
-PROMPT_TOKENS, TOKEN_BYTES = (50_000, 75_000, 100_000), 4
+PROMPT_TOKENS = (50_000, 75_000, 100_000)
 PROFILE_RATE, MOST_CORES = 3000, 24.0
 SCRIPT = """
 local asked = io.open("%(body)s"):read("*a")
