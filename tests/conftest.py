@@ -289,6 +289,17 @@ def _gateways(seeded: SeededDatabases, tmp_path_factory: pytest.TempPathFactory)
         yield start
 
 
+@pytest.fixture(scope="module")
+def operator(
+    migrated_databases: MigratedDatabases, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayServer]:
+    """Prepares a gateway's database and its commands, but does not start the server."""
+    server = GatewayServer(migrated_databases, tmp_path_factory.mktemp("operator"))
+    yield server
+    assert server.manage("verify_ledger").code == 0
+    server.close()
+
+
 @pytest.fixture
 def open_account() -> Iterator[OpenAccount]:
     """Opens accounts, each with one key, on any gateway: `open_account(gateway, credit="0.01")`."""

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from tests.servers.databases import MigratedDatabases
+from tests.servers.customer import opened
 from tests.servers.gateway import GatewayServer
 from tests.servers.manage import Completed
 from tests.servers.process import ROOT
@@ -59,23 +58,9 @@ def sampled(*names: str, of: Mapping[str, object]) -> list[ParameterSet]:
     return [pytest.param(name, marks=() if name in names else pytest.mark.campaign) for name in of]
 
 
-@pytest.fixture(scope="module")
-def operator(
-    migrated_databases: MigratedDatabases, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[GatewayServer]:
-    """Prepares a gateway's database, but does not start the server."""
-    server = GatewayServer(migrated_databases, tmp_path_factory.mktemp("output"))
-    yield server
-    assert server.manage("verify_ledger").code == 0
-    server.close()
-
-
 @pytest.fixture
 def account(operator: GatewayServer) -> str:
-    name = f"Acme {uuid.uuid4()}"
-    operator.manage("create_account", name, "--credit", "10").ok()
-    operator.manage("create_key", name, "--name", "test").ok()
-    return name
+    return opened(operator)
 
 
 @contextmanager

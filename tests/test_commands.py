@@ -3,13 +3,12 @@
 import json
 import re
 import uuid
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from tests.servers.databases import MigratedDatabases
+from tests.servers.customer import opened
 from tests.servers.gateway import GatewayServer
 from tests.servers.manage import Completed, ManageHelper
 from tests.servers.process import free_port
@@ -25,17 +24,6 @@ BAD_CURRENCIES = ["", "eur", "EURO", "EU", "E1R", "EUR\n"]
 BAD_LIMITS = ["-1", "1.5", "many", "", "2147483648", "9" * 5000]
 
 
-@pytest.fixture(scope="module")
-def operator(
-    migrated_databases: MigratedDatabases, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[GatewayServer]:
-    """Prepares a gateway's database and its commands, but does not start the server."""
-    server = GatewayServer(migrated_databases, tmp_path_factory.mktemp("operator"))
-    yield server
-    assert server.manage("verify_ledger").code == 0
-    server.close()
-
-
 @pytest.fixture
 def acme(operator: GatewayServer) -> str:
     """Opens an account with 10 EUR and the key `test`, and returns its name."""
@@ -46,13 +34,6 @@ def acme(operator: GatewayServer) -> str:
 def initech(operator: GatewayServer) -> str:
     """Opens an account for commands that are refused and must not change it, and returns its name."""
     return opened(operator)
-
-
-def opened(operator: GatewayServer) -> str:
-    name = f"Acme {uuid.uuid4()}"
-    operator.manage("create_account", name, "--credit", "10").ok()
-    operator.manage("create_key", name, "--name", "test").ok()
-    return name
 
 
 def refused(operator: GatewayServer, *arguments: str) -> str:

@@ -1,6 +1,7 @@
 """Provides the gateways that the tests of inference share."""
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.servers.gateway import GatewayServer
 from tests.servers.pauses import SHORT, paused
 from tests.servers.simulator import Simulator
 
+StartStockedGateway = Callable[[Mapping[str, str]], GatewayServer]
 # These budgets, in seconds, run out during a test, but are long enough for whatever is not slow on purpose.
 BUDGETS = {
     "GATEWAY_FIRST_BYTE_TIMEOUT": "0.4",
@@ -22,41 +24,38 @@ BUDGETS = {
 
 
 @pytest.fixture(scope="session")
-def gateway(
+def start_stocked_gateway(
     migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[GatewayServer]:
-    """Starts the shared gateway of the tests of inference: every behaviour in every shape (shapes.py)."""
-    folder = tmp_path_factory.mktemp("inference")
-    server = GatewayServer(migrated_databases, folder, catalogue=shapes.catalogue(simulator.url), env=PROVIDER_KEYS)
-    server.stock = []
-    with verified(server):
-        yield server.start()
+) -> Iterator[StartStockedGateway]:
+    """Starts gateways with every behaviour in every shape (shapes.py) and further settings."""
+    with contextlib.ExitStack() as stack:
+
+        def start(env: Mapping[str, str]) -> GatewayServer:
+            folder, catalogue = tmp_path_factory.mktemp("inference"), shapes.catalogue(simulator.url)
+            server = GatewayServer(migrated_databases, folder, catalogue=catalogue, env={**PROVIDER_KEYS, **env})
+            server.stock = []
+            stack.enter_context(verified(server))
+            return server.start()
+
+        yield start
 
 
 @pytest.fixture(scope="session")
-def hurried_gateway(
-    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[GatewayServer]:
+def gateway(start_stocked_gateway: StartStockedGateway) -> GatewayServer:
+    """Starts the shared gateway of the tests of inference."""
+    return start_stocked_gateway({})
+
+
+@pytest.fixture(scope="session")
+def hurried_gateway(start_stocked_gateway: StartStockedGateway) -> GatewayServer:
     """Starts that gateway with budgets that run out during a test."""
-    folder = tmp_path_factory.mktemp("hurried")
-    env = PROVIDER_KEYS | BUDGETS | paused(SHORT)
-    server = GatewayServer(migrated_databases, folder, catalogue=shapes.catalogue(simulator.url), env=env)
-    server.stock = []
-    with verified(server):
-        yield server.start()
+    return start_stocked_gateway(BUDGETS | paused(SHORT))
 
 
 @pytest.fixture(scope="session")
-def failover_gateway(
-    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[GatewayServer]:
+def failover_gateway(start_stocked_gateway: StartStockedGateway) -> GatewayServer:
     """Starts that gateway with failover between the candidates of an auto request. A first byte may take a second."""
-    folder = tmp_path_factory.mktemp("failover")
-    env = PROVIDER_KEYS | {"GATEWAY_AUTO_FAILOVER": "true", "GATEWAY_FIRST_BYTE_TIMEOUT": "1"}
-    server = GatewayServer(migrated_databases, folder, catalogue=shapes.catalogue(simulator.url), env=env)
-    server.stock = []
-    with verified(server):
-        yield server.start()
+    return start_stocked_gateway({"GATEWAY_AUTO_FAILOVER": "true", "GATEWAY_FIRST_BYTE_TIMEOUT": "1"})
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
@@ -106,3 +107,11 @@ class Customer:
         self.http.close()
         for client in self._clients:
             client.close()
+
+
+def opened(operator: GatewayServer) -> str:
+    """Opens an account with 10 EUR and the key `test` by the operators' commands, and returns its name."""
+    name = f"Acme {uuid.uuid4()}"
+    operator.manage("create_account", name, "--credit", "10").ok()
+    operator.manage("create_key", name, "--name", "test").ok()
+    return name

@@ -1,17 +1,14 @@
 """Rows are the same Python values on a worker's own sessions, on Django's connections, and on SQLite."""
 
 import uuid
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 from django.utils import timezone
 
 from accounts.models import Account
-from gateway.db import sessions
 from gateway.db.reads import BYTES, INTEGER, MOMENT, TEXT, UUID, RowQuery, read_row
 from tests.factories import new_account
-from tests.patience import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.also_sqlite]
 
@@ -27,15 +24,6 @@ COUNT = RowQuery(
     parameters=(UUID, TEXT, INTEGER, MOMENT),
     columns=(INTEGER,),
 )
-
-
-@pytest.fixture
-def own_sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Makes reads use a worker's own sessions."""
-    opened = sessions.Sessions("default", size=1, patience=PATIENCE_SECONDS)
-    monkeypatch.setitem(sessions._opened, "default", opened)
-    yield
-    opened.close()
 
 
 def same_row_is_read() -> None:

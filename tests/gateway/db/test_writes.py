@@ -5,10 +5,9 @@ from collections.abc import Iterator
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from gateway.db import sessions, writes
+from gateway.db import writes
 from gateway.db.reads import BOOLEAN, INTEGER, TEXT
 from gateway.db.writes import WriteQuery
-from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -17,15 +16,6 @@ INSERT = WriteQuery(
     "INSERT INTO notes VALUES ($1::bigint, $2::text) RETURNING number, note, note IS NULL, number < 0",
     columns=(INTEGER, TEXT, BOOLEAN, BOOLEAN),
 )
-
-
-@pytest.fixture
-def own_sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Makes writes use a worker's own sessions."""
-    opened = sessions.Sessions("default", size=1, patience=PATIENCE_SECONDS)
-    monkeypatch.setitem(sessions._opened, "default", opened)
-    yield
-    opened.close()
 
 
 @pytest.fixture(params=["django", "own sessions"])
