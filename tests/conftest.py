@@ -320,6 +320,12 @@ def account(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
     return open_account(gateway)
 
 
+@pytest.fixture
+def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
+    """Opens such an account for modules that call it so, on their own `gateway` if they have one."""
+    return open_account(gateway)
+
+
 @contextlib.contextmanager
 def verified(server: GatewayServer) -> Iterator[None]:
     """Stops the gateway at the end, which settles what is open, verifies its ledger and drops its database."""

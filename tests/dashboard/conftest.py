@@ -8,10 +8,7 @@ from accounts.models import Account, User
 from gateway.server import turns
 from tests.aliases.conftest import served
 from tests.billing.records import MEMBER, open_for
-from tests.conftest import OpenAccount
 from tests.seeding import seed
-from tests.servers.customer import Customer
-from tests.servers.gateway import GatewayServer
 
 __all__ = ["seed", "served"]
 
@@ -34,12 +31,6 @@ def _nobody_waits_for_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 def account() -> Account:
     """Opens Acme, with one member, in the test's own database."""
     return open_for(MEMBER)
-
-
-@pytest.fixture
-def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
-    """Opens a fresh account on the shared gateway for tests in a browser, with a credit of 100 EUR and one key."""
-    return open_account(gateway)
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ import pytest
 from tests import bills
 from tests.catalogue import model, provider
 from tests.chat import HELLO, Stream
-from tests.conftest import OpenAccount
 from tests.envelope import refusal
 from tests.inference.odd_upstream import Script, http, listening
 from tests.inference.responses.events import Events as ResponseEvents
@@ -147,11 +146,6 @@ def gateway(gateway: GatewayServer) -> Iterator[GatewayServer]:
         providers = [provider("odd-kinds", url), provider("claude-kinds", url, dialect="anthropic")]
         gateway.offer(providers=providers, models=models)
         yield gateway
-
-
-@pytest.fixture
-def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
-    return open_account(gateway)
 
 
 def is_billed_in_full(customer: Customer) -> bool:

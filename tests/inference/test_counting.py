@@ -12,7 +12,6 @@ from inference.wire_forms.completions import CompletionForm, TextNormaliser, tex
 from tests.bills import debits, exact, hex_of, records
 from tests.catalogue import model, provider
 from tests.chat import Stream, ask
-from tests.conftest import OpenAccount
 from tests.envelope import refusal
 from tests.inference.dialects.playback import taken
 from tests.inference.odd_upstream import http, listening
@@ -163,11 +162,6 @@ def gateway(gateway: GatewayServer) -> Iterator[GatewayServer]:
             ],
         )
         yield gateway
-
-
-@pytest.fixture
-def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
-    return open_account(gateway)
 
 
 def chat(customer: Customer, name: str, *, stream: bool, **fields: Any) -> Any:

@@ -11,7 +11,6 @@ from simulator.behaviour import ERRORS
 from tests import bills
 from tests.catalogue import model, provider
 from tests.chat import HELLO, PATH, Stream, answer
-from tests.conftest import OpenAccount
 from tests.inference.messages.events import PATH as MESSAGES
 from tests.inference.messages.events import Events as MessageEvents
 from tests.inference.shapes import TEXT, shaped
@@ -150,11 +149,6 @@ def gateway(gateway: GatewayServer) -> Iterator[GatewayServer]:
         providers = [provider(ALONE, alone.url), provider(CLAUDE_ALONE, alone.url, dialect="anthropic")]
         gateway.offer(providers=providers, models=models)
         yield gateway
-
-
-@pytest.fixture
-def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
-    return open_account(gateway)
 
 
 def asked(customer: Customer, dialect: str, words: str, way: str, cap: int = 500, **fields: Any) -> Answer:

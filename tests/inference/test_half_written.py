@@ -11,7 +11,7 @@ import pytest
 
 from tests import bills
 from tests.catalogue import catalogue_for, model, provider
-from tests.conftest import OpenAccount, StartGateway
+from tests.conftest import StartGateway
 from tests.inference.odd_answers import Json, chunk, streamed, usage
 from tests.inference.odd_upstream import WAIT, OddUpstream, Script, listening
 from tests.inference.shapes import CHAT
@@ -63,11 +63,6 @@ def gateway(simulator: Simulator, odd: OddUpstream, start_shared_gateway: StartG
     catalogue = catalogue_for(simulator.url, *(model(name, provider="odd", upstream_model=name) for name in names))
     catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
     return start_shared_gateway(catalogue=catalogue, GATEWAY_STREAM_IDLE_TIMEOUT="3", ACCESS_LOG="all").stocked()
-
-
-@pytest.fixture
-def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
-    return open_account(gateway)
 
 
 def asked(customer: Customer, name: str) -> socket.socket:

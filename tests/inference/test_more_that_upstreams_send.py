@@ -9,7 +9,6 @@ import pytest
 from tests import bills
 from tests.catalogue import model, provider
 from tests.chat import PATH, question
-from tests.conftest import OpenAccount
 from tests.inference.odd_answers import JSON, SSE, chunk, streamed, whole
 from tests.inference.odd_upstream import Script, http, listening
 from tests.inference.six_ways import WAYS, Answer, ask
@@ -502,11 +501,6 @@ def gateway(gateway: GatewayServer) -> Iterator[GatewayServer]:
             models=[model(name, provider=provider_of(name), upstream_model=name) for name in SCRIPTS],
         )
         yield gateway
-
-
-@pytest.fixture
-def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
-    return open_account(gateway)
 
 
 CAPS = {"chat": "max_tokens", "messages": "max_tokens", "responses": "max_output_tokens"}

@@ -10,7 +10,6 @@ from openai.types.chat import ChatCompletion
 from tests import bills
 from tests.catalogue import model, provider
 from tests.chat import HELLO, Stream
-from tests.conftest import OpenAccount
 from tests.envelope import checked, refusal
 from tests.inference.messages.events import Events
 from tests.inference.odd_answers import BLOCKS, DEEP, DELTAS, GREP, LINE_ENDS, SCRIPTS, WEATHER
@@ -38,11 +37,6 @@ def gateway(hurried_gateway: GatewayServer) -> Iterator[GatewayServer]:
         providers = [provider("odd-says", url), provider("claude-says", url, dialect="anthropic")]
         hurried_gateway.offer(providers=providers, models=models)
         yield hurried_gateway
-
-
-@pytest.fixture
-def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
-    return open_account(gateway)
 
 
 def ask(customer: Customer, name: str, **fields: Any) -> Any:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.catalogue import model, provider
-from tests.conftest import OpenAccount
 from tests.inference.messages.events import Events as MessageEvents
 from tests.inference.odd_answers import chunk, streamed
 from tests.inference.odd_upstream import OddUpstream, listening
@@ -157,11 +156,6 @@ def gateway(gateway: GatewayServer, simulator: Simulator, odd: OddUpstream) -> G
     providers = [provider("odd-signs", f"http://127.0.0.1:{odd.port}/v1"), provider("other", simulator.url)]
     gateway.offer(providers=providers, models=models)
     return gateway
-
-
-@pytest.fixture
-def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
-    return open_account(gateway)
 
 
 @signed

@@ -15,7 +15,6 @@ from simulator.openai import vector
 from tests.bills import debits, records
 from tests.catalogue import model, provider
 from tests.chat import HELLO, Stream
-from tests.conftest import OpenAccount
 from tests.envelope import refusal
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
@@ -91,11 +90,6 @@ def gateway(gateway: GatewayServer, simulator: Simulator) -> GatewayServer:
         ],
     )
     return gateway
-
-
-@pytest.fixture
-def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
-    return open_account(gateway)
 
 
 def asked(customer: Customer, path: str, name: str, way: str, **fields: Any) -> Any:

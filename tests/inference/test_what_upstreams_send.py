@@ -9,7 +9,6 @@ import pytest
 from tests import bills
 from tests.catalogue import model, provider
 from tests.chat import HELLO, PATH, Stream, answer, question
-from tests.conftest import OpenAccount
 from tests.inference.messages.events import Events as MessageEvents
 from tests.inference.odd_answers import JSON, chunk, streamed
 from tests.inference.odd_upstream import Script, http, listening
@@ -616,11 +615,6 @@ def gateway(gateway: GatewayServer) -> Iterator[GatewayServer]:
         providers = [provider("odd-sends", url), provider("claude-sends", url, dialect="anthropic")]
         gateway.offer(providers=providers, models=models)
         yield gateway
-
-
-@pytest.fixture
-def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
-    return open_account(gateway)
 
 
 @pytest.mark.parametrize("name", [*STREAMS, *MESSAGES])
