@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from accounts.members import locked
 from accounts.models import Account, User
 from catalogue.routing.model_ids import ALIAS_NAME, GLOBAL
 from gateway.errors import AliasExists, AliasLimitReached, AliasNotFound, InvalidAliasTarget
@@ -39,7 +40,7 @@ def limit_of(account: Account) -> int:
 def create(account_id: uuid.UUID, name: str, target: Target, *, by: Maker = None) -> Alias:
     """Creates an alias. Raises AliasExists, or else AliasLimitReached."""
     with transaction.atomic():
-        account = _locked(account_id)
+        account = locked(account_id)
         _require_free(account_id, name)
         limit = limit_of(account)
         if Alias.objects.filter(account_id=account_id).count() >= limit:
@@ -96,12 +97,8 @@ def delete(account_id: uuid.UUID, name: str, *, only: uuid.UUID | None = None, b
         alias.delete()
 
 
-def _locked(account_id: uuid.UUID) -> Account:
-    return Account.objects.select_for_update(no_key=True).get(pk=account_id)
-
-
 def _locked_alias(account_id: uuid.UUID, name: str, only: uuid.UUID | None) -> Alias:
-    _locked(account_id)
+    locked(account_id)
     alias = find(account_id, name)
     if only is not None and alias.pk != only:  # another alias has this name now
         raise AliasNotFound
