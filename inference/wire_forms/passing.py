@@ -8,20 +8,16 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-import orjson
-
-from gateway.errors import ApiError
-
 from ..chunks import Normaliser
 from ..deltas import Delta, Finish, Note, Text
 from ..dialects.errors import MalformedReply
-from .framing import Report, without_line_ends
+from .framing import Framing, framed
 
 Json = dict[str, Any]
 
 
-class PassedStream(Normaliser):
-    """Passes on the events of one stream. It is both a `chunks.Normaliser` and a `base.Framing`."""
+class PassedStream(Normaliser, Framing):
+    """Passes on the events of one stream."""
 
     holder: ClassVar[str]  # the member of an event that holds the answer, with the fields that the gateway owns
 
@@ -83,20 +79,7 @@ class PassedStream(Normaliser):
 
     def frame(self, event: Json) -> bytes:
         """Writes one event with its name."""
-        frame = b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
-        return frame if frame.isascii() else without_line_ends(frame)
-
-    @abstractmethod
-    def finished(self, report: Report) -> list[bytes]:
-        """See Framing."""
-
-    @abstractmethod
-    def stalled(self, error: ApiError, report: Report) -> list[bytes]:
-        """See Framing."""
-
-    @abstractmethod
-    def broke(self, error: ApiError, report: Report | None) -> list[bytes]:
-        """See Framing."""
+        return framed(event, event["type"].encode())
 
 
 def require_objects(answer: Mapping[str, Any], name: str) -> None:
