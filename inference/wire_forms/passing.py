@@ -8,10 +8,12 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+import orjson
+
 from ..chunks import Normaliser
 from ..deltas import Delta, Finish, Note, Text
 from ..dialects.errors import MalformedReply
-from .framing import Framing, framed
+from .framing import Framing, without_line_ends
 
 Json = dict[str, Any]
 
@@ -79,7 +81,8 @@ class PassedStream(Normaliser, Framing):
 
     def frame(self, event: Json) -> bytes:
         """Writes one event with its name."""
-        return framed(event, event["type"].encode())
+        frame = b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
+        return frame if frame.isascii() else without_line_ends(frame)
 
 
 def require_objects(answer: Mapping[str, Any], name: str) -> None:
