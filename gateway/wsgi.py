@@ -12,8 +12,8 @@ _django = get_wsgi_application()
 get_resolver().url_patterns  # noqa: B018  # imports every view now: else the first request waits a second for it
 
 from . import fastpath  # noqa: E402  # Django is set up from here on
-from .edge.middleware import at_each_path  # noqa: E402
-from .edge.responses import is_allowed  # noqa: E402
+from .edge.endpoint import at_each_path  # noqa: E402
+from .edge.rules import is_allowed  # noqa: E402
 from .fastpath.http_server import Application  # noqa: E402
 
 application = Application(
