@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from rest_framework import exceptions as drf
 
 from gateway import errors
+from gateway.edge.endpoint import at_each_path
 from gateway.edge.exception_handler import drf_exception_handler, envelope, first_fault, from_exception, plain
-from gateway.edge.middleware import at_each_path
 from gateway.edge.responses import PlainResponse
 from gateway.errors import AllProvidersFailed, ApiError, StepFailed, UpstreamFailed
 from tests.servers.process import ROOT

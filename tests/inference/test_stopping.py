@@ -87,6 +87,7 @@ def customer(server: GatewayServer, open_account: OpenAccount) -> Customer:
     return open_account(server)
 
 
+@pytest.mark.also_fastpath_off
 def test_open_streams_settle_as_interrupted_and_say_so(
     server: GatewayServer, customer: Customer, simulator: Simulator, pool: ThreadPoolExecutor
 ) -> None:
@@ -114,6 +115,7 @@ def test_open_streams_settle_as_interrupted_and_say_so(
     assert not [line for line in FAILURES if line in server.log]
 
 
+@pytest.mark.also_fastpath_off
 def test_requests_without_output_are_refused_and_cost_nothing(
     server: GatewayServer, customer: Customer, simulator: Simulator, pool: ThreadPoolExecutor
 ) -> None:

@@ -23,6 +23,8 @@ from tests.servers.gateway import GatewayServer
 from tests.servers.process import free_port
 from tests.servers.simulator import Simulator
 
+pytestmark = pytest.mark.also_fastpath_off
+
 Json = dict[str, Any]
 
 UPSTREAM_FAILED = (503, "provider_error", "provider_error", None)
