@@ -125,6 +125,17 @@ def test_a_redis_that_has_lost_the_scripts_gets_them_again(
 
 
 @pytest.mark.usefixtures("patience")
+def test_a_redis_that_freezes_is_noticed_without_a_request(
+    opened_store: SharedStore, redis_server: PrivateRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ASK_SECONDS", 0.2)
+    assert echo(opened_store, b"here") == b"+here"
+    with redis_server.frozen():
+        assert comes(lambda: opened_store.is_away)
+    assert is_back(opened_store)
+
+
+@pytest.mark.usefixtures("patience")
 def test_a_redis_that_is_full_counts_as_away_until_it_has_room(
     opened_store: SharedStore, redis_server: PrivateRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
