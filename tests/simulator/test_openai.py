@@ -1,4 +1,4 @@
-"""The simulated provider as OpenAI: through the official SDK, and as bytes where the SDK would hide them."""
+"""Tests the simulated provider as OpenAI: through the official SDK, and as bytes if the SDK would hide them."""
 
 import json
 import signal
@@ -188,7 +188,7 @@ def test_a_text_completion_streams_words(client: OpenAI) -> None:
 
 
 def test_embeddings_are_the_same_in_both_formats(client: OpenAI) -> None:
-    packed = client.embeddings.create(model="echo", input=["a", "b"], dimensions=4)  # the SDK asks for base64
+    packed = client.embeddings.create(model="echo", input=["a", "b"], dimensions=4)  # the SDK requests base64
     floats = client.embeddings.create(model="echo", input=["a", "b"], dimensions=4, encoding_format="float")
     assert [each.embedding for each in packed.data] == [each.embedding for each in floats.data]
     assert sum(value**2 for value in floats.data[0].embedding) == pytest.approx(1, abs=1e-5)
