@@ -76,7 +76,7 @@ GROUP BY g.id, k.id, t.id
 
 
 class Leaving(NamedTuple):
-    """Says after how many received bytes a client leaves, and whether it does so with a reset."""
+    """Holds after how many received bytes a client leaves, and whether it does so with a reset."""
 
     after: int
     by_reset: bool
@@ -298,7 +298,7 @@ class Books:
             yield record, asked
 
     def _unbilled(self, each: Asked) -> str:
-        """Says why a request has no record."""
+        """Returns the reason why a request has no record."""
         gone, told = "left" if each.left else "cut", TOLD_OF_THE_BILL in each.errors or each.usage is not None
         kinds = (
             (each.status is None, "no answer, not billed"),

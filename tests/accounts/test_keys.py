@@ -47,7 +47,7 @@ def test_a_token_lets_its_account_in(acme: Account) -> None:
 
 
 def test_nothing_of_a_token_is_stored_but_its_last_four_characters(acme: Account) -> None:
-    """It searches every column of the table, as a thief of the database would."""
+    """The test searches every column of the table, as a thief of the database would."""
     _, token = new_key(acme)
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM accounts_apikey")

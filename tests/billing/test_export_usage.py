@@ -123,7 +123,7 @@ def test_an_unknown_account_is_named(account: Customer) -> None:
     assert "There is no account 'Nobody'." in done.stderr
 
 
-# What a line says
+# Lines
 
 
 def test_a_line_ties_a_record_to_its_entry_in_exact_decimals(acme: Account) -> None:
@@ -199,7 +199,7 @@ def test_a_negative_balance_stays_a_number(acme: Account) -> None:
     assert (row["balance_after"], total["closing_balance"]) == ("-2.00", "-2.00")
 
 
-# What the totals say
+# Totals
 
 
 def test_totals_are_those_of_the_ledger_and_of_the_records(acme: Account) -> None:
@@ -341,7 +341,7 @@ def test_one_account_or_all_into_a_directory(acme: Account, options: tuple[str, 
         call_command("export_usage", *options, *ALWAYS)
 
 
-# Beside live traffic, and at size
+# During live traffic, and with many records
 
 
 def test_what_is_booked_meanwhile_is_left_to_the_next_statement(acme: Account) -> None:

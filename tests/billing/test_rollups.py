@@ -289,7 +289,7 @@ TODAY = Days.until(timezone.now() + timedelta(days=1), 3)
 @pytest.mark.only_postgres
 @with_real_transactions
 def test_a_record_that_commits_late_is_not_passed_by(acme: Account) -> None:
-    """It holds even without the trail: the watermark waits for the wallet, and other accounts do not wait."""
+    """This holds even without the trail: the watermark waits for the wallet, and other accounts do not wait."""
     other = new_account()
     late = served(acme)
     with unfinished_settlement(late):

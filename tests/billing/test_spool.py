@@ -64,7 +64,7 @@ class OnDisk:
 
     call: str
     path: Path
-    content: bytes | None = None  # of a synced file, as the system has it then
+    content: bytes | None = None  # content of a synced file at that moment
 
 
 @pytest.fixture

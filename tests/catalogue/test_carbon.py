@@ -65,7 +65,7 @@ def test_each_kind_of_token_counts_at_its_own_figure() -> None:
 
 
 def test_what_was_measured_wins_and_has_no_bounds() -> None:
-    """It is 0.25 Wh at 44 g/kWh."""
+    """The measurement is 0.25 Wh, at 44 g/kWh."""
     measured = Footprint(2_500_000_000, 110_000_000, embodied_units=58_000_000, source="measured")
     assert footprint_of(USAGE, BY_KIND, 2_500_000_000) == measured
     unknown = EnergyFactors(None, None, 44)

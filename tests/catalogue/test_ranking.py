@@ -229,7 +229,7 @@ def test_what_counts_as_sovereign(country: str, locode: str, fields: dict[str, A
     assert (ranked([rival, judged]).routes[0] is judged) == sovereign
 
 
-# --- Who may take part
+# --- Candidates
 
 
 @dataclass(frozen=True)
@@ -346,7 +346,7 @@ def test_the_reasons_of_those_that_rest_are_told() -> None:
 
 @given(several, st.data())
 def test_an_explicit_id_has_no_others_and_no_reason(found: list[Route], data: st.DataObject) -> None:
-    """It holds whatever else is offered of the same model, even if it is better in every respect."""
+    """This holds whatever else is offered of the same model, even if it is better in every respect."""
     by_slug: dict[str, list[Route]] = {}
     for one in found:
         by_slug.setdefault(one.upstream.slug, []).append(one)

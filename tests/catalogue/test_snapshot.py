@@ -243,7 +243,7 @@ def test_a_provider_is_configured_by_the_environment(seed: Seed, llama: Entry, m
 
 @pytest.mark.django_db(transaction=True)
 def test_a_snapshot_is_of_one_moment(acme: Entry, llama: Entry, seed: Seed) -> None:
-    """It is read outside a test's transaction, as in a worker."""
+    """The snapshot is read outside a test's transaction, as in a worker."""
     seed(llama)
     snapshot.refresh()
     assert snapshot.current().version == changes.version()

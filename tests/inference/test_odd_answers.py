@@ -162,7 +162,7 @@ def test_a_stall_names_a_choice_that_has_not_finished(customer: Customer) -> Non
     assert finishes(streamed) == {0: "stop"}
 
 
-# --- What rides on chunks
+# --- Members of chunks without choices
 
 
 @pytest.mark.parametrize("options", [{}, {"stream_options": {"include_usage": True}}], ids=["plain", "asks for usage"])

@@ -217,7 +217,7 @@ def test_a_refusal_of_which_nothing_can_be_quoted_says_its_status(customer: Cust
 
 
 def test_an_overflow_is_known_as_one_where_the_provider_repeats_the_request(customer: Customer) -> None:
-    """Servers on FastAPI repeat it. An agent shortens its conversation only because of this code."""
+    """Servers on FastAPI repeat the request. An agent shortens its conversation only because of this code."""
     reply = ask(customer, "odd/test/repeats-the-request")
     assert refusal(reply) == (400, GENERAL, OVERFLOW, "messages")
     assert message(reply) == f"Provider 'odd' refused the request: {TOO_LONG}"
@@ -338,7 +338,7 @@ def test_a_rate_limit_in_place_of_the_first_event_is_one(customer: Customer) -> 
     assert refusal(ask(customer, "odd/test/frame-429", stream=True))[:2] == (503, "provider_error")
 
 
-# --- Words
+# --- Messages
 
 
 def test_ordinary_words_are_quoted_as_they_are(customer: Customer) -> None:

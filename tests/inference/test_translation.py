@@ -362,7 +362,7 @@ def test_an_upstream_that_has_the_api_itself_is_told_everything(account: Custome
     assert "X-Gateway-Adjusted-Params" not in reply.headers
 
 
-# --- What an answer cites
+# --- Citations
 
 PAGE: Json = {"url": "https://cited.example/page", "title": "A page"}
 MODES = pytest.mark.parametrize("cap", [16, 1000, None], ids=["whole", "aggregated", "streamed"])
@@ -430,7 +430,7 @@ def test_the_start_of_a_message_and_the_counting_estimate_alike(account: Custome
         assert start["message"]["usage"]["input_tokens"] == pytest.approx(counted, rel=slack, abs=0)
 
 
-# --- Whose words an error speaks in
+# --- Errors name the fields of the client's API
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ Answer = Callable[[socket.socket, bytes], None]  # answers the commands that a s
 
 @contextmanager
 def odd_redis(answer: Answer) -> Iterator[str]:
-    """Runs a server that accepts connections and the probe, then does as it is told; returns its URL."""
+    """Runs a server that accepts connections and the probe, and leaves commands to `answer`; returns its URL."""
     connections: list[socket.socket] = []
 
     def serve(connection: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""A server writes its log as ACCESS_LOG and LOG_FORMAT say (docs/operations.md#the-log)."""
+"""A server writes its log in the form of ACCESS_LOG and LOG_FORMAT (docs/operations.md#the-log)."""
 
 import json
 from typing import Any

@@ -172,7 +172,7 @@ HI: dict[str, Any] = {"type": "text", "text": "hi"}
 
 
 def test_blank_texts_are_left_out_of_lists() -> None:
-    """The API refuses them, and with them the rest of the conversation."""
+    """Anthropic refuses blank texts, and with them the rest of the conversation."""
     called = {"role": "assistant", "content": [{**BLANK, "text": ""}], "tool_calls": [tool_call()]}
     answered = {"role": "tool", "tool_call_id": "call_1", "content": [BLANK]}
     body = sent({"role": "system", "content": [BLANK, HI]}, {"role": "user", "content": [BLANK, HI]}, called, answered)

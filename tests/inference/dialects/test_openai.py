@@ -1,4 +1,4 @@
-"""The OpenAI dialect handles what no other dialect has."""
+"""The OpenAI dialect handles what only servers with OpenAI's API send or require."""
 
 from dataclasses import replace
 from typing import Any
@@ -309,7 +309,7 @@ TEXT = {"type": "text", "text": "Paris"}
     ids=str,
 )
 def test_content_in_blocks_is_put_in_words(content: list[Any], expected: dict[str, str]) -> None:
-    """It holds for whole answers and for streams."""
+    """Content in blocks is converted alike in whole answers and in streams."""
     reply = DIALECT.reply(orjson.dumps({"choices": [{"message": {"content": content, "x": 1}}]}), call())
     [choice] = chat_answer(reply.body, id="gen-1", created=1, model="m")["choices"]
     assert choice["message"] == {"role": "assistant", "content": None, "refusal": None, "x": 1, **expected}

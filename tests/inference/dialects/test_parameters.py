@@ -72,7 +72,7 @@ def test_and_goes_as_it_came_where_nothing_is_known(fields: dict[str, Any]) -> N
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("fields", UNUSUAL, ids=ids)
 def test_what_would_change_the_answer_is_refused_by_name(dialect: str, fields: dict[str, Any]) -> None:
-    """Anthropic's dialect refuses them without an entry in the catalogue."""
+    """Anthropic's dialect refuses these fields even if the catalogue does not list them."""
     asked = call(**fields, choices=fields.get("n", 1))
     at = route(upstream(dialect=dialect)) if dialect == "anthropic" else refusing(dialect, *fields)
     with pytest.raises(InvalidRequest) as caught:
