@@ -132,7 +132,7 @@ def test_the_database_itself_keeps_names_unique(acme: Account) -> None:
         copy.save()
 
 
-def test_a_deleted_key_is_nobody_s_and_keeps_no_secret(acme: Account) -> None:
+def test_a_deleted_key_is_not_registered_and_keeps_no_secret(acme: Account) -> None:
     key, token = new_key(acme)
     assert keys.delete(key) is True
     row = stored(key)

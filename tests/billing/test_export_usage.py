@@ -173,9 +173,7 @@ def test_no_cell_is_a_formula(acme: Account, start: str) -> None:
 
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\N{FULLWIDTH EQUALS SIGN}"])
-def test_nor_is_what_a_spreadsheet_with_another_separator_makes_of_it(
-    acme: Account, separator: str, start: str
-) -> None:
+def test_no_cell_is_a_formula_with_another_separator_either(acme: Account, separator: str, start: str) -> None:
     record = settle(acme)
     name = f'a"{separator}{start}1+1{separator}b,{separator}"{start}cmd|x'
     type(record.key).objects.filter(pk=record.key.pk).update(name=name)

@@ -305,7 +305,7 @@ def test_a_record_that_commits_late_is_not_passed_by(acme: Account) -> None:
 
 @pytest.mark.only_sqlite
 @with_real_transactions
-def test_sqlite_lets_nobody_in_beside_an_unfinished_settlement(acme: Account) -> None:
+def test_a_rollup_on_sqlite_waits_for_an_unfinished_settlement(acme: Account) -> None:
     ledger.book(served(acme), using="default")
     with unfinished_settlement(served(acme)):
         assert advance_all() == 0  # refused by the lock; the next beat tries again

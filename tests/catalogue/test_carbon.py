@@ -18,7 +18,7 @@ def test_prompt_tokens_have_a_factor_of_their_own_where_it_is_known() -> None:
     assert footprint == Footprint(1_200_000_000, 52_800_000, source="modelled")
 
 
-def test_else_every_token_counts_the_same() -> None:
+def test_every_token_counts_the_same_if_prompts_have_no_factor() -> None:
     assert footprint_of(USAGE, EnergyFactors(PER_TOKEN, None, 44)).energy_wh == Decimal("0.3")
 
 

@@ -194,7 +194,7 @@ MODES: dict[str, Json] = {"whole": {}, "aggregated": {"max_completion_tokens": 1
     ],
     ids=["claude", "claude streamed", "chat on text", "text streamed", "embeddings"],
 )
-def test_a_refused_request_is_a_400_that_nobody_is_to_repeat(
+def test_a_refused_request_is_a_400_that_should_not_be_retried(
     customer: Customer, code: int, path: str, model: str, fields: Json
 ) -> None:
     reply = customer.http.post(path, json={"model": f"{model}/status-{code}", **fields})
@@ -307,7 +307,7 @@ def test_an_error_after_output_ends_the_stream_as_a_failure(customer: Customer) 
         (500, "overloaded_error", "provider_error"),
     ],
 )
-def test_of_an_error_after_output_messages_say_whether_a_retry_may_help(
+def test_messages_tell_after_an_error_in_mid_stream_whether_a_retry_may_help(
     customer: Customer, code: int, kind: str, its_code: str
 ) -> None:
     asked = {"model": f"odd/test/{'late' if code == 400 else f'late-{code}'}", "messages": HELLO, "max_tokens": 16}
@@ -319,7 +319,7 @@ def test_of_an_error_after_output_messages_say_whether_a_retry_may_help(
     ("code", "error", "failed"),
     [(429, "rate_limit_exceeded", "rate_limit_exceeded"), (500, "provider_error", "server_error")],
 )
-def test_of_an_error_after_output_responses_name_a_rate_limit(
+def test_responses_name_a_rate_limit_that_comes_in_mid_stream(
     customer: Customer, code: int, error: str, failed: str
 ) -> None:
     asked = {"model": f"odd/test/late-{code}", "input": "hello", "stream": True}

@@ -114,7 +114,7 @@ def test_more_choices_than_anybody_sells_are_refused(provider: Provider, path: s
     assert (response.status, error["param"], error["code"]) == (400, "n", "integer_above_max_value")
 
 
-def test_chunks_says_so_many_words(provider: Provider) -> None:
+def test_chunks_sends_the_given_number_of_words(provider: Provider) -> None:
     chunks = frames(provider.chat_stream("chunks:5:0.001", "a b").read().decode())
     assert texts(chunks) == ["a", " b", " a", " b", " a"]
 

@@ -254,7 +254,7 @@ def test_replies_in_pieces_are_put_together(settings: Settings) -> None:
 
 
 @pytest.mark.usefixtures("patience")
-def test_lines_that_nobody_asked_for_go_to_nobody(settings: Settings) -> None:
+def test_unexpected_lines_from_redis_are_dropped(settings: Settings) -> None:
     def more(connection: socket.socket, data: bytes) -> None:
         connection.sendall(b"+word\r\n+another\r\n:1\r\n")
 

@@ -126,7 +126,9 @@ def test_errors_only_unless_it_is_said_otherwise(account: Customer) -> None:
     assert "status=404" in line
 
 
-def test_a_flood_is_so_many_lines_and_the_number_of_those_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flood_of_requests_writes_a_limited_number_of_lines_and_counts_the_rest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     lines = AccessLines()
     for _ in range(MOST_WAITING + 7):
         event = RequestEvent("POST", "chat/completions")

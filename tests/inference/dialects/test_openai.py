@@ -221,13 +221,13 @@ HEARD_BESIDE: dict[str, Any] = {
         ({**HEARD_BESIDE, "total_tokens": 410}, {"audio_prompts"}, Usage(9, 0, completion=100, flags=MISMATCH)),
     ],
 )
-def test_what_stands_in_the_total_alone_counts_where_the_provider_counts_so(
+def test_tokens_that_are_only_in_the_total_count_if_the_provider_counts_like_this(
     reported: Any, includes: Any, expected: Usage
 ) -> None:
     assert usage_of(reported, includes) == expected
 
 
-def test_no_completion_is_none_where_the_total_is_the_prompt() -> None:
+def test_a_missing_completion_is_zero_if_the_total_is_the_prompt() -> None:
     assert usage_of({"prompt_tokens": 9, "total_tokens": 9}) == Usage(9)
     assert usage_of({"prompt_tokens": 9, "total_tokens": 10}) is None
 
