@@ -69,7 +69,7 @@ def test_records_of_one_content_share_a_row_and_others_do_not() -> None:
         ledger.book(served(accounts[0], **{"price": TIERED_PRICE, **ENERGY, **differing}), using="default")
     assert FrozenTerms.objects.count() == 3
     rows = Generation.objects.values_list(*FROZEN)
-    assert set(rows) == {(None,) * len(FROZEN)}, "nothing of them is in the records"
+    assert set(rows) == {(None,) * len(FROZEN)}, "the records repeat some of the terms"
     assert mismatches() == []
 
 

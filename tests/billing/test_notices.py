@@ -61,7 +61,7 @@ def test_a_balance_that_falls_below_the_accounts_threshold_is_told_once_until_it
 ) -> None:
     settings.PUBLIC_URL = "https://gateway.example"
     take(account, "-5")
-    assert mailed() == [], "not below"
+    assert mailed() == [], "a balance at the threshold is not below it"
     take(account, "-0.001")
     assert mailed() == [(OWNER, "Acme: the balance is low")]
     body = str(mail.outbox[0].body)

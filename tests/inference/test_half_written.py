@@ -1,4 +1,4 @@
-"""If a client has received a part of a stream's piece, it is billed by what the kernel says was acknowledged."""
+"""If a client has received a part of a stream's piece, the kernel's count of acknowledged bytes is billed."""
 
 import json
 import os

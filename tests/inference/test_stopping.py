@@ -192,7 +192,7 @@ def idle_connection(customer: Customer) -> Iterator[io.BufferedReader]:
 def test_idle_connections_are_let_go_and_one_that_asks_once_more_is_answered(
     patient: GatewayServer, open_account: OpenAccount, simulator: Simulator, pool: ThreadPoolExecutor
 ) -> None:
-    """Idle connections do not delay the stop: the exit status is that of a stop in time.
+    """Idle connections do not delay the stop, as the exit status shows.
 
     A proxy that keeps a connection may be sending on it, and does not repeat a POST that it has sent.
     """

@@ -1,4 +1,4 @@
-"""A request in one API is translated to its upstream's API; nothing is lost without the client being told."""
+"""A request in one API is translated to its upstream's API, and the answer lists everything that was lost."""
 
 import json
 from base64 import b64encode
@@ -35,7 +35,7 @@ def _require_schema(messages: list[Json], schema: TypeAdapter[Any]) -> None:
 
 
 class Received:
-    """Holds the request that reached an upstream, and what the client was told: `describe` answers with the request."""
+    """Holds the request that reached an upstream (`describe` answers with it) and the losses that the answer lists."""
 
     def __init__(self, customer: Customer, path: str, model: str, **fields: Any) -> None:
         cap = {} if path == "responses" else {"max_tokens": 64}

@@ -158,7 +158,7 @@ def _of_answer(outcome: Outcome, truth: Truth, reply: Reply) -> Iterator[str]:
 def _of_bill(form: str, truth: Truth, usage: Json) -> Iterator[str]:
     yield from _told_of_money(usage)
     if truth.tokens is None:
-        return  # estimated, since nobody counted: the ledger is compared with its own tokens
+        return  # not reported, so estimated: the ledger is compared with its own tokens
     if Decimal(usage["cost"]) != truth.cost:
         yield f"cost is {usage['cost']}, not {truth.cost}"
     for name, expected in _published(form, truth.tokens).items():
@@ -203,9 +203,7 @@ def _published(form: str, tokens: Tokens) -> dict[str, int | None]:
 
 
 def _of_request(asked: Asked, reply: Reply, upstream: Json) -> Iterator[str]:
-    """Checks that the provider received the client's request, except for the adjustments that the client was told
-    about.
-    """
+    """Checks that the provider received the client's request, apart from the adjustments that the answer lists."""
     left_out = (*RESET, *reply.headers.get("x-gateway-adjusted-params", "").replace(",", " ").split())
     sent, came = (
         {name: value for name, value in body.items() if name not in left_out}

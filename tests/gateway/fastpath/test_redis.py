@@ -134,7 +134,7 @@ def test_a_redis_that_is_full_counts_as_away_until_it_has_room(
         replies = [opened_store.send(COUNT, b"full", b"1", otherwise=lambda: counted.append(1)) for _ in range(3)]
         assert [reply.wait() for reply in replies] == [None] * 3
         before = refused(client)
-        assert comes(lambda: refused(client) > before + 1), "it is not tried again"
+        assert comes(lambda: refused(client) > before + 1), "the refused commands are not tried again"
     finally:
         client.config_set("maxmemory", 0)
     assert counted == [1] * 3
