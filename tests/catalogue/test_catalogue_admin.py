@@ -387,7 +387,6 @@ def history(row: Row) -> list[str]:
 
 
 def _inputs(formset: "BaseInlineFormSet[Any, Any, Any]") -> Iterator[tuple[str, Any]]:
-    """Yields the fields of this formset, as a browser would send them back."""
     for form in [formset.management_form, *formset.forms]:
         for name in form.fields:
             yield form.add_prefix(name), form[name].value()

@@ -126,7 +126,6 @@ def test_the_admin_s_edit_is_served_after_a_refresh(llama_served: models.Region,
 
 
 def _sent(form: Any) -> dict[str, Any]:
-    """Returns an unchanged form as a browser would send it back."""
     values = {bound.html_name: bound.value() for bound in form}
     return {name: value for name, value in values.items() if value is not None and value is not False}
 

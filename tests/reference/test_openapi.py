@@ -57,7 +57,6 @@ def test_it_is_open_api_3_1_whose_schemas_are_json_schemas() -> None:
 
 
 def _objects(node: Any) -> Iterator[Json]:
-    """Yields every object in a document, including the document itself."""
     if isinstance(node, dict):
         yield node
     for each in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
@@ -79,7 +78,6 @@ def _described(node: Any) -> Iterator[Json]:
 
 
 def _operations() -> Iterator[tuple[str, str, Json]]:
-    """Yields path, method and description of each endpoint."""
     for path, item in document()["paths"].items():
         yield from ((path, method, operation) for method, operation in item.items() if method != "parameters")
 

@@ -92,9 +92,7 @@ def _of_chat(usage: Json, total_includes: str | None) -> Tokens | None:
 
 
 def _prompt(usage: Json, prompt: int) -> Tokens:
-    """Returns the prompt's buckets. If the detail has more cached tokens than the prompt has tokens, none count as
-    cached.
-    """
+    """Returns the prompt's buckets. If more tokens are reported as cached than the prompt has, none count as cached."""
     details = _object(usage.get("prompt_tokens_details"))
     read = details.get("cached_tokens")
     for name in CACHED:

@@ -23,9 +23,7 @@ RESET = ("model", "stream", "stream_options", "store", "max_tokens", "max_comple
 
 @dataclass(slots=True)
 class Outcome:
-    """Holds the verdict on one request. `cost` is what its record must show; if None, it follows from the record's
-    tokens.
-    """
+    """Holds the verdict on one request. Its record must show `cost`; if None, the cost of the record's tokens."""
 
     asked: Asked
     verdict: str = "passed"
@@ -128,9 +126,7 @@ def _plain_words(text: str) -> list[str]:
 
 
 def _is_unreadable(asked: Asked, truth: Truth, reply: Reply) -> bool:
-    """Tells whether the gateway refused a vector of non-float numbers for a client of floats, as docs/providers.md
-    describes.
-    """
+    """Tells whether a client of floats was refused other numbers, as docs/providers.md describes."""
     if asked.body.get("encoding_format") is None:
         return False
     if asked.form != "embeddings" or reply.status != 503 or reply.headers.get("x-should-retry") != "false":

@@ -148,7 +148,6 @@ def with_old_call(said: Said) -> Said:
 
 
 def _place(cited: Mapping[str, Any]) -> str:
-    """Returns a page's address or a document's number."""
     return str(cited.get("url") or cited.get("source") or cited.get("document_index", cited.get("index")))
 
 
@@ -204,9 +203,7 @@ def _index(choice: Mapping[str, Any], position: int) -> int:
 
 
 def as_told(said: Said) -> Said:
-    """Sets the finish of a recorded choice to the one that the API gives: one of four words, `tool_calls` if it called
-    any.
-    """
+    """Sets a recorded choice's finish to one of the API's four words, which is `tool_calls` if it called any."""
     word = SYNONYMS.get(said.finish or "", said.finish or "")
     said.finish = FINISHES.get(word, "stop")
     if said.finish == "stop" and said.calls:

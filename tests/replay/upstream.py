@@ -72,5 +72,4 @@ class PlayedProvider:
 
 
 def _cuts(length: int, random: Random) -> Iterator[int]:
-    """Yields up to MOST_CUTS places within a body, in order."""
     yield from sorted(random.sample(range(1, length), min(MOST_CUTS, length - 1)))

@@ -110,9 +110,7 @@ class Crowd:
         streamed: bool = False,
         leaves: Leaving | None = None,
     ) -> Reply | None:
-        """Sends one request with a marker of its own and stores it with its reply. Raises the same errors as
-        `converse`.
-        """
+        """Sends one request with a marker of its own and stores it with its reply. Raises what `converse` raises."""
         asked = Asked(
             next(self._markers),
             key[-4:],
