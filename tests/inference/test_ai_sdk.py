@@ -1,4 +1,4 @@
-"""Vercel's AI SDK works with each of the gateway's APIs: tests/ai_sdk/check.mjs runs it, this module checks the result."""
+"""Vercel's AI SDK works with each of the gateway's APIs: tests/ai_sdk/check.mjs runs it, this module checks it."""
 
 import json
 import os

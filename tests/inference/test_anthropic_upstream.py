@@ -205,7 +205,7 @@ def test_what_cannot_or_must_not_be_sent_is_refused(account: Customer, fields: J
 
 @every_mode
 def test_cache_writes_of_both_lifetimes_are_shown_and_priced(account: Customer, fields: Json) -> None:
-    """The usage is 2 prompt tokens, 20 read, 7 and 3 written (5 minutes, an hour), 2 out: 1.2 + 1.2 + 5.25 + 3.6 + 2.4."""
+    """The tokens are 2 prompt, 20 read, 7 and 3 written (5 minutes, an hour), 2 out: 1.2 + 1.2 + 5.25 + 3.6 + 2.4."""
     reply = post(account, WAY, "cache-everything", **fields)
     last = Stream.of(reply).chunks[-1] if "stream" in fields else reply.json()
     assert {name: value for name, value in last["gateway_metadata"].items() if name.startswith("cache")} == {

@@ -56,9 +56,7 @@ def truth_of(recording: Recording) -> Truth:
 
 
 def _find_error(truth: Truth) -> None:
-    """Sets `refusal` for an error before any output, or `break_off` for a later one. After a finish, errors are
-    ignored.
-    """
+    """Sets `refusal` for an error before any output, `break_off` for a later one, and neither after a finish."""
     for event in truth.events:
         if any(choice.get("finish_reason") for choice in event.get("choices") or ()):
             return
