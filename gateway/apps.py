@@ -21,6 +21,7 @@ class GatewayConfig(AppConfig):
         # Imported here, since these need complete settings.
         from django.conf import settings
 
+        from . import fastpath
         from .db import sessions as prepared
         from .edge import health, middleware
         from .edge.overload import READINGS, overload
@@ -41,7 +42,9 @@ class GatewayConfig(AppConfig):
         health.needs.append(overload.need)
         worker_hooks.beat.append(overload.report)
         worker_hooks.readings += READINGS
-        worker_hooks.start += [prepared.open_sessions, shared_store.open]
+        if fastpath.is_on():
+            worker_hooks.start.append(prepared.open_sessions)
+        worker_hooks.start.append(shared_store.open)
         worker_hooks.stop += [mail.finish, prepared.close_sessions, shared_store.close]
 
 

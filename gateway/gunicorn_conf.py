@@ -62,12 +62,13 @@ def post_worker_init(worker: object) -> None:
     from gunicorn.http import wsgi
     from gunicorn.http.parser import RequestParser
 
+    from . import fastpath
     from .edge import broken_http, overload
     from .fastpath import http_server
 
     worker.cfg.set("graceful_timeout", int(settings.GATEWAY_DRAIN_TIMEOUT))  # type: ignore[attr-defined]
     worker.refusal, worker.overload = broken_http.refusal_of, overload.overload  # type: ignore[attr-defined]
-    if settings.GATEWAY_FASTPATH:
+    if fastpath.is_on():
         RequestParser.mesg_class = http_server.Request
         wsgi.Response = http_server.Response
 

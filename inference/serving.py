@@ -33,6 +33,7 @@ from gateway.fastpath.client_watch import Client
 from gateway.fastpath.faults import BrokenAnswer, Unreachable, UpstreamFault
 from gateway.fastpath.http_client import Deadlines, UpstreamCall
 from gateway.observing.request_events import RequestEvent
+from gateway.upstreams import upstream_call
 
 from . import credentials, estimator
 from .admission import Admitted, admit, readmit
@@ -213,7 +214,7 @@ def _open_upstream(
     deadlines = Deadlines(_first_byte_seconds(len(request.body)))
     if is_sent_at_once:
         deadlines.whole_answer()
-    upstream = UpstreamCall(request, deadlines, client, admitted.payer.account_id)
+    upstream = upstream_call(request, deadlines, client, admitted.payer.account_id)
     del request  # so that the body is freed once it is sent
     attempt = upstream.attempt
     attempt.provider, attempt.route, attempt.model = route.upstream.slug, route.id, route.upstream_model

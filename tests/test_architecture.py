@@ -57,6 +57,11 @@ def test_the_fast_path_knows_nothing_of_what_is_served() -> None:
     assert {name: found for name, found in said.items() if found} == {}
 
 
+def test_one_function_reads_the_switch_of_the_fast_path() -> None:
+    named = {str(path.relative_to(ROOT)) for path in modules() if "GATEWAY_FASTPATH" in path.read_text()}
+    assert named == {"gateway/settings.py", "gateway/fastpath/__init__.py"}
+
+
 def _room(module: str) -> str | None:
     """Returns the folder of an app that contains the module.
 

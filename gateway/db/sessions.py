@@ -241,8 +241,8 @@ _opened: dict[str, Sessions] = {}
 
 
 def open_sessions() -> None:
-    """Opens this worker's sessions. Commands use Django's connections."""
-    if settings.GATEWAY_FASTPATH and connections["default"].vendor == "postgresql" and not _opened:
+    """Opens this worker's sessions, if it is on PostgreSQL. Commands use Django's connections."""
+    if connections["default"].vendor == "postgresql" and not _opened:
         _opened["default"] = Sessions("default", size=8, patience=pool.BRIEF_SECONDS)
         _opened["settlement"] = Sessions("settlement", size=4, patience=SETTLEMENT_SECONDS)
         # each greenlet that waits for a semaphore is one of its links

@@ -25,6 +25,17 @@ def too_large() -> RequestTooLarge:
     return RequestTooLarge(f"The request body exceeds the limit of {settings.GATEWAY_MAX_BODY_BYTES} bytes.")
 
 
+def require_allowed_length(environ: Mapping[str, Any]) -> None:
+    """Raises InvalidRequest if Content-Length is not a number, and RequestTooLarge if the body is too large."""
+    declared = environ.get("CONTENT_LENGTH")
+    if not declared:
+        return
+    if not (declared.isascii() and declared.isdigit()):
+        raise InvalidRequest("Content-Length is not a number.")
+    if int(declared) > settings.GATEWAY_MAX_BODY_BYTES:
+        raise too_large()
+
+
 class HeldBody:
     """Counts one request's share of the bytes of bodies that its worker holds."""
 

@@ -29,7 +29,8 @@ from ..errors import (
     log_failure,
 )
 from ..observing.request_events import EVENT, event_of
-from .responses import PlainResponse, name_request, speaks_messages
+from .responses import PlainResponse, speaks_messages
+from .rules import name_request
 
 UNNAMED_STEP = "handling the request"
 API_PREFIXES = ("/v1/", "/api/v1/")

@@ -3,32 +3,22 @@
 import functools
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.core.handlers.exception import response_for_exception
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import get_resolver, resolve
 from django.utils.cache import add_never_cache_headers
 
-from ..db.pool import WORK_SECONDS, answering_within, release_all
 from ..errors import ApiError, MethodNotAllowed, RequestTooLarge, WorkerBusy
-from ..observing import request_events
 from . import address_limit
-from .exception_handler import (
-    API_PREFIXES,
-    from_exception,
-    handler400,
-    is_api,
-    not_allowed_page,
-    plain,
-    refusal_page,
-    render,
-)
+from .exception_handler import handler400, is_api, not_allowed_page, refusal_page, render
 from .health import is_probe
-from .responses import Endpoint, Environ, PlainResponse, name_request, require_allowed
+from .rules import answer_request, require_allowed
 
 logger = logging.getLogger(__name__)
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
@@ -54,12 +44,12 @@ class RequestIdMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         # 1. Get the response.
-        event = request_events.begin(request.META)
-        with answering_within(WORK_SECONDS):
-            response = self.get_response(request)
-        release_all()  # a client that reads slowly must not keep a connection while its answer is written
+        event, response = answer_request(
+            request.META,
+            answer=lambda: self.get_response(request),
+            refuse=lambda error: response_for_exception(request, error),
+        )
         # 2. Complete its headers.
-        name_request(response.headers, request.META, event.request_id)
         if response.status_code == NO_CONTENT:
             del response["Content-Type"]
         has_length = response.has_header("Content-Length") or response.status_code in WITHOUT_LENGTH
@@ -108,7 +98,7 @@ class ApiMiddleware:
         if is_api(request):
             try:
                 address_limit.begin(request.META).check()
-                require_allowed(request)
+                require_allowed(request.META)
             except ApiError as refusal:
                 return render(refusal, request)
         elif not is_probe(request):
@@ -117,20 +107,6 @@ class ApiMiddleware:
         request.resolver_match = match = resolve(request.path_info)
         response: HttpResponseBase = match.func(request, *match.args, **match.kwargs)
         return response.render() if hasattr(response, "render") else response
-
-
-def _refused(error: Exception, environ: Environ) -> PlainResponse:
-    return plain(from_exception(error), environ)
-
-
-def at_each_path(endpoints: Mapping[str, Callable[[Environ], PlainResponse]]) -> dict[str, Endpoint]:
-    """Returns the endpoints by path: with both prefixes, with and without a slash at the end."""
-    return {
-        f"{prefix}{name}{slash}": Endpoint(name, answer, _refused)
-        for name, answer in endpoints.items()
-        for prefix in API_PREFIXES
-        for slash in ("", "/")
-    }
 
 
 class PageMiddleware:

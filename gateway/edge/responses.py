@@ -1,34 +1,18 @@
 """Writes the answers of the HTTP API, for WSGI endpoints without Django's handler and for DRF."""
 
-import http.client
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from django.conf import settings
-from django.core.exceptions import DisallowedHost
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
-from django.http.response import ResponseHeaders
+from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 
-from ..db.pool import WORK_SECONDS, answering_within, release_all
-from ..errors import ApiError, InvalidRequest
-from ..observing import request_events
-from .bodies import too_large
+from ..errors import ApiError
 
-Environ = dict[str, Any]
-STATUS_LINES = {status: f"{status} {reason}" for status, reason in http.client.responses.items()}
 ANTHROPIC_VERSION = "HTTP_ANTHROPIC_VERSION"  # in META if the client speaks Anthropic's API
-
-
-def name_request(headers: dict[str, str] | ResponseHeaders, environ: Mapping[str, Any], request_id: str) -> None:
-    """Sets the request's id in the answer's headers, also as `request-id` for Anthropic's clients."""
-    headers["X-Request-Id"] = request_id
-    if speaks_messages(environ):
-        headers["request-id"] = request_id
 
 
 def speaks_messages(environ: Mapping[str, Any]) -> bool:
@@ -82,61 +66,3 @@ class OrjsonRenderer(BaseRenderer):
         self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None
     ) -> bytes:
         return b"" if data is None else orjson.dumps(data)
-
-
-def require_allowed(request: HttpRequest) -> None:
-    """Raises an error for an unknown Host, and for a Content-Length that is not a number or too large."""
-    request.get_host()
-    declared = request.META.get("CONTENT_LENGTH")
-    if not declared:
-        return
-    if not (declared.isascii() and declared.isdigit()):
-        raise InvalidRequest("Content-Length is not a number.")
-    if int(declared) > settings.GATEWAY_MAX_BODY_BYTES:
-        raise too_large()
-
-
-class _RequestHead(HttpRequest):
-    """A request of which only the headers are looked at. Django's constructor costs ten times the check itself."""
-
-    def __init__(self, environ: Environ) -> None:
-        self.META = environ
-
-
-def is_allowed(environ: Environ) -> bool:
-    """Tells whether `require_allowed` would pass."""
-    try:
-        require_allowed(_RequestHead(environ))
-    except (ApiError, DisallowedHost):
-        return False
-    return True
-
-
-class Endpoint:
-    """Runs an endpoint as a WSGI application, without middleware. `answer` counts the limit of the address itself."""
-
-    def __init__(
-        self,
-        name: str,
-        answer: Callable[[Environ], PlainResponse],
-        refused: Callable[[Exception, Environ], PlainResponse],
-    ) -> None:
-        self.name, self._answer, self._refused = name, answer, refused
-
-    def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
-        event = request_events.begin(environ, self.name)
-        try:
-            with answering_within(WORK_SECONDS):
-                response = self._answer(environ)
-            release_all()
-        except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
-            response = self._refused(error, environ)
-        headers, body = response.headers, response.body
-        name_request(headers, environ, event.request_id)
-        event.answered(response.status, response.error)
-        if isinstance(body, bytes):
-            headers["Content-Length"] = str(len(body))
-            body = [body]
-            event.complete()  # a stream is complete when it is closed
-        start_response(STATUS_LINES[response.status], list(headers.items()))
-        return body

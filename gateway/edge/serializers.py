@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from django.conf import settings
 from rest_framework import serializers
 
+from .. import fastpath
 from ..errors import InvalidRequest
 from .checks import Json
 
@@ -139,7 +139,7 @@ class Checks:
         for name in self._required:
             if name not in present:
                 raise InvalidRequest.of_field(name, "is required.")
-        if not settings.GATEWAY_FASTPATH:
+        if not fastpath.is_on():
             return present, self.serializer.run_validation(present)
         try:
             fields = {name: self._checks[name](value) for name, value in present.items() if name in self._checks}

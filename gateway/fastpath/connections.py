@@ -401,10 +401,16 @@ def head_of(url: str, headers: tuple[tuple[str, str], ...]) -> tuple[Origin, byt
     Raises ValueError if a header contains a line end.
     """
     parts = urlsplit(url)
-    is_tls = parts.scheme == "https"
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     lines = [f"POST {target} HTTP/1.1", f"Host: {parts.netloc}", *(f"{name}: {value}" for name, value in headers)]
     if any("\r" in line or "\n" in line for line in lines):
         raise ValueError("a header of more than one line")
     head = "\r\n".join([*lines, "Content-Length: "]).encode("latin-1")
-    return Origin(is_tls, parts.hostname or "", parts.port or (443 if is_tls else 80)), head
+    return origin_of(url), head
+
+
+def origin_of(url: str) -> Origin:
+    """Returns the scheme, host and port of a URL."""
+    parts = urlsplit(url)
+    is_tls = parts.scheme == "https"
+    return Origin(is_tls, parts.hostname or "", parts.port or (443 if is_tls else 80))

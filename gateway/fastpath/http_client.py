@@ -132,42 +132,54 @@ class UpstreamCall:
         self._is_alone = False
 
     def open(self) -> None:
-        # 1. Take the request. Drops the reference, because the body may be large and the answer may take long.
-        request, self._request = self._request, None
-        if request is None:
+        # 1. Begin to observe the deadlines, and the client if it may have left.
+        if self._request is None:
             raise RuntimeError("opened twice")
         _take_in(self)
         self.is_waiting = True
         if self.client.doubtful:
             self.watch_client()
+        # 2. Send the request, and wait for the head of the answer.
         try:
-            # 2. Connect.
-            origin, head = connections.head_of(request.url, tuple(request.headers.items()))
-            self.attempt.host, self.attempt.port = origin.host, origin.port
-            connection = connections.connection_to(
-                origin, self._account, self.attempt.provider, self.deadlines.seconds_left
-            )
-            self._connection = connection
-            self.attempt.connected_at = time.monotonic()
-            if self._abort_with is not None:
-                raise self._abort_with
-            # 3. Send it, and receive until the head of the answer is complete.
-            head = b"%b%d\r\n%b\r\n" % (head, self.sent_bytes, self.trace_headers)
-            connection.send(head, request.body)
-            del request  # for the same reason
-            answer = connection.answer
-            while not answer.status:
-                connection.receive()
+            status, headers = self._exchange()
         except Exception as error:
             self._raise_fault(error)
             raise
         finally:
             self.is_waiting = False
-        # 4. Keep what the head says.
+        # 3. Keep what the head says.
         self.attempt.head_at = time.monotonic()
-        self.status, self.headers = answer.status, answer.headers
-        self.attempt.status = answer.status
+        self.status = self.attempt.status = status
+        self.headers = headers
         self.content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    def _exchange(self) -> tuple[int, dict[str, str]]:
+        # Returns the status and the headers of the answer.
+        request = self._take_request()
+        # 1. Connect.
+        origin, head = connections.head_of(request.url, tuple(request.headers.items()))
+        self.attempt.host, self.attempt.port = origin.host, origin.port
+        connection = connections.connection_to(
+            origin, self._account, self.attempt.provider, self.deadlines.seconds_left
+        )
+        self._connection = connection
+        self.attempt.connected_at = time.monotonic()
+        if self._abort_with is not None:
+            raise self._abort_with
+        # 2. Send the request, and receive until the head of the answer is complete.
+        head = b"%b%d\r\n%b\r\n" % (head, self.sent_bytes, self.trace_headers)
+        connection.send(head, request.body)
+        del request  # because the body may be large and the answer may take long
+        answer = connection.answer
+        while not answer.status:
+            connection.receive()
+        return answer.status, answer.headers
+
+    def _take_request(self) -> UpstreamRequest:
+        request, self._request = self._request, None
+        if request is None:
+            raise RuntimeError("opened twice")
+        return request
 
     def read(self) -> bytes:
         """Waits for the next bytes and returns them; empty at the end."""
@@ -197,10 +209,13 @@ class UpstreamCall:
         body = b""
         while len(body) < PEEKED_BYTES and (block := self.read()):
             body += block
-        if body and self._connection is not None:
-            # as if they had just arrived
-            self._connection.answer.blocks.insert(0, body)
+        if body:
+            self._put_back(body)
         return body
+
+    def _put_back(self, block: bytes) -> None:
+        if self._connection is not None:
+            self._connection.answer.blocks.insert(0, block)  # as if it had just arrived
 
     def read_all(self) -> bytes:
         blocks = []

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from rest_framework import exceptions as drf
 
 from gateway import errors
+from gateway.edge.endpoint import at_each_path
 from gateway.edge.exception_handler import drf_exception_handler, envelope, first_fault, from_exception, plain
-from gateway.edge.middleware import at_each_path
 from gateway.edge.responses import PlainResponse
 from gateway.errors import AllProvidersFailed, ApiError, StepFailed, UpstreamFailed
 from tests.servers.process import ROOT
@@ -212,7 +212,7 @@ def test_every_exception_of_rest_framework_is_in_that_list() -> None:
     assert theirs == {type(error) for error, *_ in FOLDED if isinstance(error, drf.APIException)}
 
 
-def test_only_what_nobody_foresaw_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_unforeseen_exceptions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     for error, status, *_ in FOLDED:
         caplog.clear()
         from_exception(error)

@@ -1,4 +1,4 @@
-"""A client that leaves is noticed within a second, and one that has not left is never taken for gone."""
+"""A client that leaves is noticed within a second, and a client that stays is never treated as gone."""
 
 import contextlib
 import io
@@ -21,6 +21,7 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
+pytestmark = pytest.mark.also_fastpath_off
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=lambda way: way.name)
 SOON_SECONDS = 5  # a second, and a busy machine's delay; all upstreams take longer
 EMBEDDINGS = Way("embeddings", "/v1/embeddings", "sim/embed", 0)

@@ -8,8 +8,9 @@ from gunicorn.config import Config
 
 from gateway.db import pool
 from gateway.edge import overload
-from gateway.edge.middleware import at_each_path
-from gateway.edge.responses import PlainResponse, is_allowed
+from gateway.edge.endpoint import at_each_path
+from gateway.edge.responses import PlainResponse
+from gateway.edge.rules import is_allowed
 from gateway.fastpath.http_server import Application, Request
 from gateway.server.bounded_request import DeadlineUnreader
 

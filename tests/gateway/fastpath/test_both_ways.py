@@ -20,9 +20,10 @@ from tests.servers.gateway import GatewayServer
 # These parts differ from request to request.
 PASSING = re.compile(rb'(gen-|req-)[0-9a-f]{32}|"created":\d+|(?<=in )\d+(?= second)')
 LIMIT_HEADERS = frozenset({"x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"})
-PASSING_HEADERS = frozenset({"Date", "X-Request-Id", "X-Generation-Id", "Retry-After"}) | LIMIT_HEADERS
+PASSING_HEADERS = frozenset({"Date", "X-Request-Id", "request-id", "X-Generation-Id", "Retry-After"}) | LIMIT_HEADERS
 LIMIT = 3
 CHAT = {"model": "sim/test/echo", "messages": HELLO}
+MESSAGES = "/v1/messages"
 addresses = itertools.count(1)
 
 
@@ -76,6 +77,10 @@ def chunked(*blocks: bytes) -> bytes:
     return head + b"".join(b"%x\r\n%s\r\n" % (len(block), block) for block in (*blocks, b""))
 
 
+def of_length(length: str) -> bytes:
+    return f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode("latin-1")
+
+
 def bare(method: str, path: str = PATH) -> bytes:
     return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
@@ -104,6 +109,11 @@ REQUESTS = {
     "just-large-enough": post(b" " * 5000),
     "length-twice": post(CHAT, PATH, "Content-Length: 5"),
     "length-is-nothing": b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length:\r\n\r\n",
+    "length-in-words": of_length("five"),
+    "length-with-a-sign": of_length("+5"),
+    "length-below-zero": of_length("-5"),
+    "length-in-superscript": of_length("\xb2"),
+    "length-of-many-digits": of_length("9" * 30),
     "without-a-body": bare("POST"),
     "compressed": post(CHAT, PATH, "Content-Encoding: gzip"),
     "content-type": post(CHAT, PATH, "Content-Type: text/plain; charset=klingon"),
@@ -112,6 +122,11 @@ REQUESTS = {
     "foreign-host": post(host="foreign.example"),
     "broken-host": post(host="local host"),
     "empty-host": post(host=""),
+    "foreign-host-and-too-large": post(b" " * 5001, host="foreign.example"),
+    "too-large-without-a-key": post(b" " * 5001, PATH, "Authorization:"),
+    "messages": post(CHAT, MESSAGES),
+    "messages-too-large": post(b" " * 5001, MESSAGES),
+    "messages-foreign-host": post(CHAT, MESSAGES, host="foreign.example"),
     "forwarded-host": post(CHAT, PATH, "X-Forwarded-Host: foreign.example"),
     "tunnelled-method": post(CHAT, PATH, "X-HTTP-Method-Override: DELETE"),
     "not-json": post(b"{"),
@@ -141,10 +156,16 @@ def test_both_ways_answer_alike(both: tuple[Customer, Customer], request_: bytes
     assert short == django
 
 
-def test_both_ways_refuse_an_address_alike(both: tuple[Customer, Customer]) -> None:
-    short, django = ([send(customer, post(b"{"), "10.9.9.9") for _ in range(LIMIT + 1)] for customer in both)
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [(post(b"{"), b"400"), (post(host="foreign.example"), b"400"), (post(b" " * 5001), b"413")],
+    ids=["body", "host", "length"],
+)
+def test_both_ways_refuse_an_address_alike(both: tuple[Customer, Customer], request_: bytes, status: bytes) -> None:
+    address = f"10.9.9.{next(addresses)}"
+    short, django = ([send(customer, request_, address) for _ in range(LIMIT + 1)] for customer in both)
     assert short == django
-    assert [response.status.split()[1] for response in short] == [b"400"] * LIMIT + [b"429"]
+    assert [response.status.split()[1] for response in short] == [status] * LIMIT + [b"429"]
 
 
 def test_a_unix_socket_whose_clients_have_no_address_is_served(
