@@ -205,9 +205,12 @@ def redis_server() -> Iterator[PrivateRedis]:
 
 
 @pytest.fixture
-def opened_store(redis_server: PrivateRedis, settings: Settings) -> Iterator[SharedStore]:
+def opened_store(
+    redis_server: PrivateRedis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SharedStore]:
     """Opens the connection to the private Redis that a worker would have, in this process."""
     settings.SHARED_CACHE_URL = redis_server.url
+    monkeypatch.setattr(shared_store, "_outage", SharedStore()._outage)  # an earlier outage would silence this one
     shared_store.open()
     yield shared_store
     shared_store.close()
