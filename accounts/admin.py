@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from gateway.pages.admin import Admin, BoundedAdmin, KeepsChanges, NamedChoices, RowAsShown, SaysValues
+from gateway.pages.admin import Admin, BoundedAdmin, NamedChoices, RowLockingAdmin, StaleFormCheck, ValueHistoryAdmin
 
 from . import keys
 from .models import Account, ApiKey, Membership, User
@@ -40,7 +40,7 @@ class NewUserForm(_LowercaseEmail, AdminUserCreationForm[User]):
         fields = ("email",)
 
 
-class UserForm(_LowercaseEmail, RowAsShown, UserChangeForm[User]):
+class UserForm(_LowercaseEmail, StaleFormCheck, UserChangeForm[User]):
     """Lets staff change a person."""
 
     class Meta:
@@ -86,7 +86,7 @@ admin.site.unregister(Group)
 
 
 @admin.register(Group)
-class GroupAdmin(KeepsChanges, DjangoGroupAdmin):
+class GroupAdmin(RowLockingAdmin, DjangoGroupAdmin):
     """Shows groups of rights, which only superusers may change."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -107,7 +107,7 @@ def _may_touch(request: HttpRequest, person: User | None) -> bool:
     return person is None or _is_superuser(request) or not (person.is_staff or person.is_superuser)
 
 
-class MembershipForm(RowAsShown, forms.ModelForm[Membership]):
+class MembershipForm(StaleFormCheck, forms.ModelForm[Membership]):
     """Changes a member's role. The person is fixed: keys and invitations belong to this membership."""
 
     class Meta:
@@ -149,7 +149,7 @@ class KeyState(NamedChoices):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(SaysValues, BoundedAdmin):
+class ApiKeyAdmin(ValueHistoryAdmin, BoundedAdmin):
     """Shows keys without their secrets."""
 
     # Keys are not added here, because a token is shown only once, by `create_key`. They are not removed either: a

@@ -29,12 +29,12 @@ LEAST_EVENTS = 20
 ACCEPTED = 40.0  # thousand instructions
 PLAY = "--play"  # this module is started with it under callgrind
 MARK = "getppid"  # callgrind writes a profile at each call of this libc function, which nothing else here calls
-TOLD_AS = {"messages": ("messages", "chat")}
+CLIENT_FORMS = {"messages": ("messages", "chat")}
 EVENT = re.compile(rb".+?(?:\r\n\r\n|\n\n|\r\r|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RecordedStream:
     """Holds a recorded stream, and the API in which its client receives it."""
 
     recording: Recording
@@ -47,19 +47,19 @@ class Told:
         return f"{self.recording.provider} {own}" + ("" if self.form == own else f" -> {self.form}")
 
 
-def chosen(patterns: Iterable[str]) -> list[Told]:
+def chosen(patterns: Iterable[str]) -> list[RecordedStream]:
     """Returns the recorded streams that are long enough, in every API."""
     is_asked = re.compile("|".join(patterns))
     return [
-        Told(recording, form, blocks)
+        RecordedStream(recording, form, blocks)
         for recording in recordings.read(recordings.files())
         if recording.streamed and not recording.is_error and is_asked.search(recording.id)
         if len(blocks := EVENT.findall(recording.body.encode())) >= LEAST_EVENTS
-        for form in TOLD_AS.get(recording.api, (recording.api,))
+        for form in CLIENT_FORMS.get(recording.api, (recording.api,))
     ]
 
 
-class Played:
+class RecordedCall:
     """Acts as an upstream call that reads one recorded event after the other, at once."""
 
     sent_bytes = 0
@@ -76,7 +76,7 @@ def _nothing() -> None:
     """Replaces deadlines, which are not needed here."""
 
 
-def player(told: Told) -> Callable[[], int]:
+def player(told: RecordedStream) -> Callable[[], int]:
     """Returns a function that plays the whole stream and returns how many bytes its client got."""
     from django.conf import settings  # noqa: PLC0415  # needs Django's setup
     from django.utils.module_loading import import_string  # noqa: PLC0415
@@ -109,7 +109,7 @@ def player(told: Told) -> Callable[[], int]:
             id="gen-1", created=1_780_000_000, model="bench/test/1/FRPAR", choices=call.choices
         )
         framing = form.framing(normaliser, call)
-        played: Any = Played(told.blocks)
+        played: Any = RecordedCall(told.blocks)
         reader = StreamReader(played, dialect.decoder(upstream_call), normaliser, lambda _usage, _bytes: False)
         while reader.ending is None:
             try:
@@ -159,9 +159,9 @@ def count(patterns: list[str], folder: Path) -> dict[int, int]:
     return dict(zip(told_of, map(total_of, ordered[1:]), strict=True))
 
 
-def report(streams: list[Told], totals: Mapping[int, int], most: float | None) -> int:
+def report(streams: list[RecordedStream], totals: Mapping[int, int], most: float | None) -> int:
     """Prints what an event takes, by provider and in the dearest streams, and returns the exit status."""
-    of_provider: dict[str, list[tuple[Told, float]]] = {}
+    of_provider: dict[str, list[tuple[RecordedStream, float]]] = {}
     for number, total in totals.items():
         told = streams[number]
         of_provider.setdefault(told.name, []).append((told, total / len(told.blocks) / 1000))

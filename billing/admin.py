@@ -15,17 +15,17 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
 from accounts.admin import MembershipInline
-from accounts.admin_invitations import InvitesMembers
-from accounts.admin_suspensions import SuspendsAccounts
+from accounts.admin_invitations import InvitationPages
+from accounts.admin_suspensions import SuspensionPages
 from accounts.models import INVITING_RIGHT, Account, Membership
 from gateway.ids import generation_id
 from gateway.money import ExactDecimalField, plain
-from gateway.pages.admin import BoundedAdmin, ExactSearch, SaysValues, searched_id, short_id
+from gateway.pages.admin import BoundedAdmin, ExactSearchAdmin, ValueHistoryAdmin, searched_id, short_id
 
 from . import admin_filters as filters
 from .accounts import has_entries, rate_warning
-from .admin_closing import ClosesAccounts
-from .admin_credit import RIGHT, CreditBooking
+from .admin_closing import ClosingPages
+from .admin_credit import RIGHT, CreditPages
 from .ledger.record_columns import RECORD_COLUMNS, RecordColumn, Section
 from .models import Generation, LedgerEntry, RequestFailure
 
@@ -40,7 +40,7 @@ CLOSING = ("accounts.change_account", "close", "Closing")
 
 
 @admin.register(Account)
-class AccountAdmin(InvitesMembers, SuspendsAccounts, ClosesAccounts, CreditBooking, SaysValues, BoundedAdmin):
+class AccountAdmin(InvitationPages, SuspensionPages, ClosingPages, CreditPages, ValueHistoryAdmin, BoundedAdmin):
     """Shows accounts, which cannot be removed, because wallets, keys and history refer to them."""
 
     list_display = ("name", "balance", "currency", "far_below_zero", "suspended_at", "member_count", "created_at")
@@ -141,7 +141,7 @@ def _in_account(name_or_id: str) -> UUID | None:
 
 
 @admin.register(LedgerEntry)
-class LedgerEntryAdmin(ExactSearch):
+class LedgerEntryAdmin(ExactSearchAdmin):
     """Shows every change of a balance."""
 
     list_display = ("created_at", "account", "kind", "moved", "balance", "source", "reason")
@@ -174,7 +174,7 @@ class LedgerEntryAdmin(ExactSearch):
         return rows.filter(generation_id=searched_id(term)).exclude(generation=None)
 
 
-class RequestAdmin(ExactSearch):
+class RequestAdmin(ExactSearchAdmin):
     """Searches rows of single requests by their id, their account or their key."""
 
     def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:

@@ -10,7 +10,7 @@ ApiError (500 internal_server_error)
 │   ├── InvalidAliasTarget 422 · AliasLimitReached 422 · UpgradeRequired 426 · TooManyRequests 429
 │   ├── UpstreamRefused
 ├── KeyLimitReached 429
-│   ├── TooManyAtOnce
+│   ├── TooManyInFlight
 ├── NotFound 404
 │   ├── AliasNotFound
 ├── ModelNotFound 404 (its type is a quirk that clients know)
@@ -21,7 +21,7 @@ ApiError (500 internal_server_error)
 │   ├── AllProvidersFailed · ModelUnavailable · ProviderNotConfigured · ProviderQuotaExhausted · ProviderTimeout 504
 │   │   ├── AllProvidersRateLimited 429
 ├── ServiceUnavailable 503
-│   ├── ReplicaGivesUp · WorkerBusy
+│   ├── ReplicaStopping · WorkerBusy
 └── StepFailed 500
 
 Domain code raises these; only `gateway.edge.exception_handler` turns one into a body.
@@ -211,7 +211,7 @@ class KeyLimitReached(ApiError):
     status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
 
 
-class TooManyAtOnce(KeyLimitReached):
+class TooManyInFlight(KeyLimitReached):
     """429: the account has as many requests in flight as it may, or as its balance covers."""
 
 
@@ -345,7 +345,7 @@ class ServiceUnavailable(ApiError):
     message = "The routing snapshot is not ready on this replica yet. Retry shortly."
 
 
-class ReplicaGivesUp(ServiceUnavailable):
+class ReplicaStopping(ServiceUnavailable):
     """503: this replica is stopping, or it could not bill the request."""
 
     param = None

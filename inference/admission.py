@@ -160,7 +160,7 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
 def _reserve(admitted: Admitted) -> None:
     """Reserves the cost of the prompt and an ordinary answer while the request runs (docs/operations.md#overdrafts).
 
-    Raises TooManyAtOnce, or InsufficientCredits if the balance does not cover all reservations of the account.
+    Raises TooManyInFlight, or InsufficientCredits if the balance does not cover all reservations of the account.
     """
     call, payer, terms, event = admitted.call, admitted.payer, admitted.terms, admitted.event
     ordinary = settings.GATEWAY_EXPECTED_ANSWER_TOKENS

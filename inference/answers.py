@@ -146,8 +146,8 @@ class Aggregate:
             merged(message, {"tool_calls": [delta.fragment]})
         elif isinstance(delta, Finish):
             self._choices[choice["index"]]["finish_reason"] = delta.reason
-        if delta.beside is not None:
-            merged(message, delta.beside)
+        if delta.other_members is not None:
+            merged(message, delta.other_members)
 
     def answer(self) -> dict[str, Any]:
         """Returns the answer object, with its choices in order. It is called once, after the last delta."""

@@ -24,7 +24,7 @@ from gateway.errors import (
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
-    ReplicaGivesUp,
+    ReplicaStopping,
     UpgradeRequired,
     step,
 )
@@ -86,7 +86,7 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
         event.outcome = Outcome.CLIENT_LEFT
         response = form.refusal(InvalidRequest(CLOSED_ITS_SIDE), environ)
     except WorkerStopped:
-        response = form.refusal(ReplicaGivesUp("This replica is stopping. Nothing was billed: retry."), environ)
+        response = form.refusal(ReplicaStopping("This replica is stopping. Nothing was billed: retry."), environ)
     except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
         response = form.refusal(named_as_sent(from_exception(error), form, call), environ)
     finally:

@@ -18,12 +18,12 @@ from typing import Any, ClassVar
 
 from .deltas import (
     CallPiece,
-    Carried,
     Delta,
     EnergyReport,
     Failure,
     Finish,
     Note,
+    OtherDelta,
     Text,
     Unreadable,
     UsageReport,
@@ -173,7 +173,7 @@ class ChunkNormaliser(Normaliser):
                 state = self._begun(delta, sent)
                 if state is None:
                     continue
-            if type(delta) is Text and delta.beside is None:
+            if type(delta) is Text and delta.other_members is None:
                 text = delta.text
                 self.text_bytes += len(text) if text.isascii() else len(text.encode())
                 self.has_output = True
@@ -237,10 +237,10 @@ class ChunkNormaliser(Normaliser):
         if state is None:
             # Clients expect ascending order, so choices with smaller numbers are opened first.
             silent = [each for each in range(min(index, MOST_OPENED)) if each not in self._choices]
-            self.take([delta_of(Carried, each, {}) for each in silent], sent)
+            self.take([delta_of(OtherDelta, each, {}) for each in silent], sent)
             state = self._choices[index] = Choice(ToolCalls(self._tool_names))
         elif state.reason is not None:
-            if isinstance(delta, Finish | Carried) and not _is_output(delta.beside or {}):
+            if isinstance(delta, Finish | OtherDelta) and not _is_output(delta.other_members or {}):
                 state.finish_extras |= {name: value for name, value in _extras(choice).items() if value is not None}
                 self._keep(delta.chunk)
                 return None
@@ -264,13 +264,17 @@ class ChunkNormaliser(Normaliser):
             self.take(held, sent)
             self._finish(delta, state)
             return False
-        if delta.beside is not None and not self._has_old_calls and (called := old_call(delta.beside)):
+        if delta.other_members is not None and not self._has_old_calls and (called := old_call(delta.other_members)):
             self._take_old_call(delta, called, state, sent)
             return False
         if isinstance(delta, CallPiece):
             taken = state.calls.take(delta.fragment)
             if taken is None:
-                others = [delta_of(Carried, delta.choice["index"], {}, beside=delta.beside)] if delta.beside else []
+                others = (
+                    [delta_of(OtherDelta, delta.choice["index"], {}, other_members=delta.other_members)]
+                    if delta.other_members
+                    else []
+                )
                 self.take(others, sent)
                 return False
             fragment, text = taken
@@ -282,17 +286,17 @@ class ChunkNormaliser(Normaliser):
         if isinstance(delta, Text):  # reasoning that is sent under two names counts once
             self.text_bytes += message_bytes(delta.choice["delta"])
             self.has_output = True
-        elif delta.beside is not None:
-            self.text_bytes += message_bytes(delta.beside)
-            self.has_output = self.has_output or _is_output(delta.beside)
-            state.has_function_call = state.has_function_call or old_call(delta.beside) is not None
+        elif delta.other_members is not None:
+            self.text_bytes += message_bytes(delta.other_members)
+            self.has_output = self.has_output or _is_output(delta.other_members)
+            state.has_function_call = state.has_function_call or old_call(delta.other_members) is not None
         return True
 
     def _take_old_call(self, delta: Delta, called: Json, state: Choice, sent: list[Delta]) -> None:
         """Takes a delta's `function_call` as a tool call, unless it is in `tool_calls` too, and the rest as a delta."""
-        delta.beside = without(delta.beside or {}, (OLD,)) or None
+        delta.other_members = without(delta.other_members or {}, (OLD,)) or None
         delta.choice["delta"] = without(delta.choice["delta"], (OLD,))
-        if delta.beside is not None or not isinstance(delta, Carried):
+        if delta.other_members is not None or not isinstance(delta, OtherDelta):
             self.take([delta], sent)
         if all(call.key == OLD for call in state.calls.all):
             self.take([delta_of(CallPiece, delta.choice["index"], {"tool_calls": [called]}, called)], sent)

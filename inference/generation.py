@@ -10,7 +10,7 @@ from accounts import rate_windows
 from billing.ledger import settlement as ledger
 from billing.ledger.booking import Settlement
 from billing.ledger.endings import ENDINGS
-from billing.ledger.unsettled import Figures, Unsettled
+from billing.ledger.unsettled import RequestColumns, Unsettled
 from billing.models import IMPLAUSIBLE_USAGE, ZERO_USAGE, Generation
 from billing.usage.representations import footprint_details, usage_object
 from catalogue.pricing import ContradictoryUsage, Usage, cost_of, footprint_of, numbers_of, without_prices
@@ -107,7 +107,7 @@ def record(admitted: Admitted, outcome: Delivery, usage: Usage, *, usage_estimat
         kept = None  # only its numbers can be kept, and these do not show why nothing was billed
     upstream_usage = orjson.dumps(kept) if kept else b""
     first_output_at = outcome.first_output_at
-    figures = Figures(
+    figures = RequestColumns(
         id=admitted.id,
         account_id=admitted.payer.account_id,
         key_id=admitted.payer.key_id,

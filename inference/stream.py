@@ -20,7 +20,7 @@ from gateway.errors import (
     ApiError,
     CostUnresolvable,
     ProviderTimeout,
-    ReplicaGivesUp,
+    ReplicaStopping,
     step,
 )
 from gateway.fastpath.client_watch import ClientLeft
@@ -278,7 +278,7 @@ class BilledStream:
         if ending == Ending.COST_UNRESOLVABLE:
             return CostUnresolvable(f"Provider {route.upstream.slug!r} reported usage that contradicts itself.")
         if ending == Ending.WORKER_STOPPED:
-            return ReplicaGivesUp(f"{self._stopped_because} {BILLED}")
+            return ReplicaStopping(f"{self._stopped_because} {BILLED}")
         fault = self._fault or UpstreamFault("broke off in mid-stream")
         bill = NOTHING_BILLED if self._is_waived(ending) else BILLED
         if ending == Ending.STALLED:  # the error is logged; not every wire form shows it to the client

@@ -27,7 +27,7 @@ from ..models import FROZEN, FrozenTerms, Generation
 Encode = Callable[[Any], bytes]
 
 
-class Figures(NamedTuple):
+class RequestColumns(NamedTuple):
     """Holds the columns that differ from request to request. Costs and footprint are whole numbers of 10^-10 units."""
 
     id: UUID
@@ -83,9 +83,9 @@ _DECIDED_BY_SETTLING = ("created_at", "balance_after")
 _FIELDS = {
     field.attname: field for field in Generation._meta.concrete_fields if field.attname not in _DECIDED_BY_SETTLING
 }
-_EXACT_FIGURES = tuple(name for name in Figures._fields if isinstance(_FIELDS[name], ExactDecimalField))
+_EXACT_FIGURES = tuple(name for name in RequestColumns._fields if isinstance(_FIELDS[name], ExactDecimalField))
 # The order of the statement's parameters: the figures, then the terms.
-COLUMNS = (*Figures._fields, *(name for name in _FIELDS if name not in Figures._fields))
+COLUMNS = (*RequestColumns._fields, *(name for name in _FIELDS if name not in RequestColumns._fields))
 
 
 def _encoder_of(field: "Field[Any, Any]") -> Encode:
@@ -104,7 +104,7 @@ def _encoder_of(field: "Field[Any, Any]") -> Encode:
 
 
 _ENCODERS = {name: _encoder_of(getattr(_FIELDS[name], "target_field", _FIELDS[name])) for name in COLUMNS}
-_FIGURE_ENCODERS = [_ENCODERS[name] for name in Figures._fields]
+_FIGURE_ENCODERS = [_ENCODERS[name] for name in RequestColumns._fields]
 
 
 @dataclass(slots=True)
@@ -112,9 +112,9 @@ class Terms:
     """Holds what requests of one route and currency share under one version of the catalogue.
 
     `quota_region` is the id of the route (Region) if it has a daily quota, which counts the tokens. `columns` are the
-    record's columns that Figures lacks, decimals as text; `parameters` are the values that a settlement writes for
-    them, as PostgreSQL's text in the order of COLUMNS. `row` is the row that records refer to; it is None if records
-    keep the columns themselves.
+    record's columns that RequestColumns lacks, decimals as text; `parameters` are the values that a settlement writes
+    for them, as PostgreSQL's text in the order of COLUMNS. `row` is the row that records refer to; it is None if
+    records keep the columns themselves.
     """
 
     price: Price
@@ -130,7 +130,7 @@ class Terms:
         record = Generation(**{name: _FIELDS[name].to_python(value) for name, value in self.columns.items()})
         set_apart(record)
         self.row = record.terms
-        self.parameters = [encoded(name, getattr(record, name)) for name in COLUMNS[len(Figures._fields) :]]
+        self.parameters = [encoded(name, getattr(record, name)) for name in COLUMNS[len(RequestColumns._fields) :]]
 
 
 def set_apart(record: Generation, terms: FrozenTerms | None = None) -> None:
@@ -198,7 +198,7 @@ def _make_terms(snapshot: Snapshot, route: Route, currency: str) -> Terms:
 class Unsettled:
     """Holds a generation that is complete except for `created_at` and `balance_after`, which settling sets."""
 
-    figures: Figures
+    figures: RequestColumns
     terms: Terms
 
     @property

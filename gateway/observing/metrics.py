@@ -23,7 +23,7 @@ from ..money import UNITS
 from ..server.hooks import Reading, worker_hooks
 from ..server.turns import take_turns
 from .metrics_server import FOLDER
-from .request_events import OPERATIONS, Outcome, RequestEvent, Settled, observers
+from .request_events import OPERATIONS, Outcome, RequestEvent, SettledFigures, observers
 from .write_behind import WriteBehind
 
 OTHER = "other"
@@ -114,7 +114,7 @@ def count(event: RequestEvent) -> None:
         _count_attempt(attempt, event.first_output_at if attempt is event.attempts[-1] else None)
 
 
-def _count_settled(settled: Settled, place: tuple[str, ...], model: tuple[str, ...]) -> None:
+def _count_settled(settled: SettledFigures, place: tuple[str, ...], model: tuple[str, ...]) -> None:
     _at(usage, *model, "input").observe(settled.prompt_tokens)
     _at(usage, *model, "output").observe(settled.completion_tokens)
     _sums[tokens, *place, "uncached_prompt"] += settled.uncached_prompt_tokens

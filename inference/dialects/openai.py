@@ -17,12 +17,12 @@ from ..call import Call, Shape
 from ..deltas import (
     NO_CHOICE,
     CallPiece,
-    Carried,
     Delta,
     EnergyReport,
     Failure,
     Finish,
     Note,
+    OtherDelta,
     Text,
     UsageReport,
     delta_of,
@@ -272,7 +272,7 @@ class OpenAIDecoder(StreamDecoder):
         if len(said) == before:
             if event.get("success") is False or event.get("errors"):
                 check_words(event)
-            said.append(Carried(event, NO_CHOICE))
+            said.append(OtherDelta(event, NO_CHOICE))
         return usage
 
     def _read_members(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
@@ -310,7 +310,7 @@ class OpenAIDecoder(StreamDecoder):
             deltas.append(end)
         extras = without(choice, OWNED_OF_CHOICE)
         if not deltas and any(value is not None for value in extras.values()):
-            deltas.append(delta_of(Carried, index, {}))
+            deltas.append(delta_of(OtherDelta, index, {}))
         if deltas:
             _share_out(extras, deltas)
         for each in deltas:

@@ -5,7 +5,7 @@ from typing import Any
 
 from catalogue.pricing import Usage
 
-from ..deltas import NO_CHOICE, Carried, Delta, End, Finish, Note, Text, UsageReport
+from ..deltas import NO_CHOICE, Delta, End, Finish, Note, OtherDelta, Text, UsageReport
 from ..words import object_of
 from .base import NOTHING, StreamDecoder, check_object
 from .errors import ReportedError, report_of
@@ -38,12 +38,12 @@ class ResponseDecoder(StreamDecoder):
         if words and isinstance(words, str):
             said.append(Text(event, NO_CHOICE, kind, words))
         elif kind in ENDS_OF_A_RESPONSE:
-            said.append((Carried if kind == "response.done" else Finish)(event, NO_CHOICE))
+            said.append((OtherDelta if kind == "response.done" else Finish)(event, NO_CHOICE))
             if (usage := object_of(event.get("response")).get("usage")) is not None:
                 said.append(UsageReport(usage))
             said.append(End())
         else:
-            said.append(Carried(event, NO_CHOICE))
+            said.append(OtherDelta(event, NO_CHOICE))
 
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
         """See `base.StreamDecoder`."""

@@ -17,7 +17,7 @@ import orjson
 
 from catalogue.pricing import CACHE_COUNTS_DIFFER, Usage
 
-from ...deltas import NO_CHOICE, CallPiece, Carried, Delta, End, Finish, Kind, Note, Text, UsageReport, delta_of
+from ...deltas import NO_CHOICE, CallPiece, Delta, End, Finish, Kind, Note, OtherDelta, Text, UsageReport, delta_of
 from ...words import object_of, text_of
 from ..base import StreamDecoder, check_object, count, finish_of, optional_count
 from ..errors import MalformedReply
@@ -236,7 +236,7 @@ class AnthropicDecoder(StreamDecoder):
             type(delta) is Text
             and type(last) is Text
             and delta.name == last.name
-            and delta.beside is last.beside is None
+            and delta.other_members is last.other_members is None
         ):
             last.add(delta.chunk, delta.text)
         else:
@@ -283,7 +283,7 @@ class AnthropicDecoder(StreamDecoder):
         """Yields the finish, and before it a delta with members that are still held."""
         held, self._held = self._held, {}
         if self._held_delta:
-            yield self._said(Carried, {})
+            yield self._said(OtherDelta, {})
         finish.chunk |= held
         yield finish
 
@@ -354,8 +354,8 @@ class AnthropicDecoder(StreamDecoder):
         return self._said(CallPiece, {"tool_calls": [fragment]}, fragment)
 
     def _said(self, kind: type[Kind], said: Json, *rest: Any) -> Kind:
-        beside, self._held_delta = self._held_delta or None, {}
-        return delta_of(kind, 0, said, *rest, beside=beside)
+        other_members, self._held_delta = self._held_delta or None, {}
+        return delta_of(kind, 0, said, *rest, other_members=other_members)
 
     def _thought(self, block: Json) -> Json:
         thought = {"index": self._thoughts, **block}
@@ -386,16 +386,16 @@ class PassingDecoder(AnthropicDecoder):
                 else:
                     said.append(Text(event, NO_CHOICE, name, text))
             else:
-                said.append(Carried(event, NO_CHOICE))
+                said.append(OtherDelta(event, NO_CHOICE))
         elif kind == "message_delta":
             has_ended = object_of(event.get("delta")).get("stop_reason")
-            said.append((Finish if has_ended else Carried)(event, NO_CHOICE))
+            said.append((Finish if has_ended else OtherDelta)(event, NO_CHOICE))
             self._has_counted_all |= isinstance(event.get("usage"), dict)
             self._report_usage(event.get("usage"), said)
         elif kind == "message_stop":
             said.append(End())
         elif isinstance(kind, str) and kind != "ping":
-            said.append(Carried(event, NO_CHOICE))
+            said.append(OtherDelta(event, NO_CHOICE))
             if kind == "message_start":
                 self._report_usage(_part(event, "message", dict).get("usage"), said)
 

@@ -165,9 +165,9 @@ class MessageFraming:
             if isinstance(delta, Finish):
                 self._stopped = _stop(delta.choice, refused=self._has_refused)
                 continue
-            if delta.beside is not None:
-                self._signatures.take(delta.beside)
-                self._cite(delta.beside, frames)
+            if delta.other_members is not None:
+                self._signatures.take(delta.other_members)
+                self._cite(delta.other_members, frames)
             if isinstance(delta, Text):
                 self._say("thinking" if delta.name in REASONING_FIELDS else "text", delta.text, frames)
                 self._has_refused = self._has_refused or delta.name == "refusal"
@@ -216,8 +216,8 @@ class MessageFraming:
         self._open_text(kind, frames)
         self._send({"type": f"{kind}_delta", kind: text}, frames)
 
-    def _cite(self, beside: Json, frames: list[bytes]) -> None:
-        for citation in _cited(beside):
+    def _cite(self, other_members: Json, frames: list[bytes]) -> None:
+        for citation in _cited(other_members):
             self._open_text("text", frames)
             self._send({"type": "citations_delta", "citation": citation}, frames)
 

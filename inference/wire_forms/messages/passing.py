@@ -16,7 +16,7 @@ from gateway.ids import uuid7
 from ... import estimator
 from ...answers import merged, whole
 from ...call import Call
-from ...deltas import NO_CHOICE, Carried, Delta, Finish, Text
+from ...deltas import NO_CHOICE, Delta, Finish, OtherDelta, Text
 from ...dialects.anthropic.answers import INPUT_COUNTS
 from ...dialects.errors import MalformedReply
 from ...words import dicts, object_of, text_of, without
@@ -235,7 +235,7 @@ class PassedMessage(PassedStream):
                 return
 
     def _send(self, event: Json, sent: list[Delta]) -> None:
-        self.take([Carried(event, NO_CHOICE)], sent)
+        self.take([OtherDelta(event, NO_CHOICE)], sent)
 
     def _renumber(self, event: Json) -> None:
         event["index"] = self._numbers.get(str(event.get("index")), self._newest)

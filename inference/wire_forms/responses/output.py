@@ -42,20 +42,20 @@ class Output:
         events: list[Json] = []
         if isinstance(delta, Finish):
             return events
-        if delta.beside is not None:
-            self._add_members(delta.beside, events)
+        if delta.other_members is not None:
+            self._add_members(delta.other_members, events)
         if isinstance(delta, Text):
             events.append(self._part_of(delta.name, events).delta(delta.text, delta.choice.get("logprobs")))
         elif isinstance(delta, CallPiece):
             self._call(delta.fragment, events)
         return events
 
-    def _add_members(self, beside: Json, events: list[Json]) -> None:
+    def _add_members(self, other_members: Json, events: list[Json]) -> None:
         """Adds signatures, signed thinking and citations."""
-        self._signatures.take(beside)
-        if self._context.encrypts and (blocks := dicts(beside.get("thinking_blocks"))):
+        self._signatures.take(other_members)
+        if self._context.encrypts and (blocks := dicts(other_members.get("thinking_blocks"))):
             self._think(blocks, events)
-        if cited := [*_cited(beside)]:
+        if cited := [*_cited(other_members)]:
             part = self._part_of("content", events)
             events += map(part.annotation, cited)
 
