@@ -76,7 +76,7 @@ def _nothing() -> None:
     """Replaces deadlines, which are not needed here."""
 
 
-def player(told: RecordedStream) -> Callable[[], int]:
+def player(stream: RecordedStream) -> Callable[[], int]:
     """Returns a function that plays the whole stream and returns how many bytes its client got."""
     from django.conf import settings  # noqa: PLC0415  # needs Django's setup
     from django.utils.module_loading import import_string  # noqa: PLC0415
@@ -87,14 +87,14 @@ def player(told: RecordedStream) -> Callable[[], int]:
     from inference.reader import StreamReader  # noqa: PLC0415
     from inference.wire_forms import WIRE_FORMS  # noqa: PLC0415
 
-    recording = told.recording
-    own = next(form for form in WIRE_FORMS if f"/v1/{form.path}" == PATHS[told.form])
+    recording = stream.recording
+    own = next(form for form in WIRE_FORMS if f"/v1/{form.path}" == PATHS[stream.form])
     upstream = SimpleNamespace(
         dialect="anthropic" if recording.api == "messages" else "openai", refused_parameters=frozenset()
     )
     route: Any = SimpleNamespace(upstream=upstream, modality=MODALITIES[recording.api], thinking="")
-    plain = {"stream": True, **PLAIN[told.form], "model": "bench/test/recorded"}
-    recorded = {**plain, **recording.request, "model": plain["model"]} if told.form == recording.api else plain
+    plain = {"stream": True, **PLAIN[stream.form], "model": "bench/test/recorded"}
+    recorded = {**plain, **recording.request, "model": plain["model"]} if stream.form == recording.api else plain
     try:
         call = own.call(dict(recorded), {})
     except (ApiError, ValidationError):
@@ -109,7 +109,7 @@ def player(told: RecordedStream) -> Callable[[], int]:
             id="gen-1", created=1_780_000_000, model="bench/test/1/FRPAR", choices=call.choices
         )
         framing = form.framing(normaliser, call)
-        played: Any = RecordedCall(told.blocks)
+        played: Any = RecordedCall(stream.blocks)
         reader = StreamReader(played, dialect.decoder(upstream_call), normaliser, lambda _usage, _bytes: False)
         while reader.ending is None:
             try:
@@ -128,7 +128,7 @@ def play_all(patterns: list[str]) -> None:
 
     os.environ["DJANGO_SETTINGS_MODULE"] = "gateway.settings"
     django.setup()
-    players = [player(told) for told in chosen(patterns)]
+    players = [player(stream) for stream in chosen(patterns)]
     told_of = [number for number, play in enumerate(players) if play()]  # leaves out streams that no API can express
     gc.collect()
     gc.disable()
@@ -163,12 +163,12 @@ def report(streams: list[RecordedStream], totals: Mapping[int, int], most: float
     """Prints what an event takes, by provider and in the dearest streams, and returns the exit status."""
     of_provider: dict[str, list[tuple[RecordedStream, float]]] = {}
     for number, total in totals.items():
-        told = streams[number]
-        of_provider.setdefault(told.name, []).append((told, total / len(told.blocks) / 1000))
+        stream = streams[number]
+        of_provider.setdefault(stream.name, []).append((stream, total / len(stream.blocks) / 1000))
     print(f"{'thousand instructions of an event':<40}{'streams':>8}{'events':>8}{'mean':>8}{'dearest':>9}")
     for name, found in sorted(of_provider.items(), key=lambda item: -max(cost for _, cost in item[1])):
-        events = sum(len(told.blocks) for told, _ in found)
-        mean = sum(cost * len(told.blocks) for told, cost in found) / events
+        events = sum(len(stream.blocks) for stream, _ in found)
+        mean = sum(cost * len(stream.blocks) for stream, cost in found) / events
         dearest, cost = max(found, key=lambda one: one[1])
         print(f"{name:<40}{len(found):8}{events:8,}{mean:8.1f}{cost:9.1f}  {dearest.recording.id}")
     above = sum(cost > (most or ACCEPTED) for found in of_provider.values() for _, cost in found)

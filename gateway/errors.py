@@ -8,12 +8,12 @@ ApiError (500 internal_server_error)
 ├── InvalidRequest 400
 │   ├── InvalidAliasName 400 · InsufficientCredits 402 · MethodNotAllowed 405 · AliasExists 409 · RequestTooLarge 413
 │   ├── InvalidAliasTarget 422 · AliasLimitReached 422 · UpgradeRequired 426 · TooManyRequests 429
-│   ├── UpstreamRefused
+│   ├── UpstreamRejected
 ├── KeyLimitReached 429
 │   ├── TooManyInFlight
 ├── NotFound 404
 │   ├── AliasNotFound
-├── ModelNotFound 404 (its type is a quirk that clients know)
+├── ModelDisabled 404 (its type is a quirk that clients know)
 ├── ProviderError 503
 │   ├── UnpricedRoute · UpstreamFailed · UsageContradicted
 │   │   ├── ProviderRateLimited 429 · CostUnresolvable (in-stream)
@@ -195,8 +195,8 @@ class TooManyRequests(InvalidRequest):
     status, code, retry = 429, "rate_limit_exceeded", True
 
 
-class UpstreamRefused(InvalidRequest):
-    """400: the upstream refuses the content of the request; quotes its message and `code`."""
+class UpstreamRejected(InvalidRequest):
+    """400: the upstream rejects the request for its content; quotes its message and `code`."""
 
     fallback_reason = "primary_error"
 
@@ -228,7 +228,7 @@ class AliasNotFound(NotFound):
     code = "alias_not_found"
 
 
-class ModelNotFound(ApiError):
+class ModelDisabled(ApiError):
     """404: the model is disabled. Its `type` is a documented quirk."""
 
     status, type, code, retry = 404, "internal_server_error", "model_not_found", False

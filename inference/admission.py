@@ -207,7 +207,7 @@ def needs_of(form: WireForm, call: Call, payer: Payer, fitter: CallFitter | None
     return Needs(
         FITTING[call.shape],
         NAMES[call.shape],
-        partial(refusals, form, call),
+        partial(unable_routes, form, call),
         partial(conversation, call, payer),
         None if fitter is None else fitter.translate,
         None if fitter is None else fitter.fix_terms,
@@ -230,7 +230,7 @@ def upstream_call_of(form: WireForm, call: Call, route: Route) -> Call:
     return upstream_call
 
 
-def refusals(form: WireForm, call: Call, routes: Sequence[Route]) -> dict[int, InvalidRequest]:
+def unable_routes(form: WireForm, call: Call, routes: Sequence[Route]) -> dict[int, InvalidRequest]:
     """Returns why routes cannot take the call, by region id.
 
     A route cannot take it if its model is known to lack tools or images that the call needs, or if its dialect cannot
@@ -238,7 +238,7 @@ def refusals(form: WireForm, call: Call, routes: Sequence[Route]) -> dict[int, I
     """
     wants_tools = bool(call.body.get("tools") or call.body.get("functions"))
     shows_images = any(block["type"] in IMAGES for block in _blocks(call.body.get("messages", ())))
-    refused: dict[int, InvalidRequest] = {}
+    unable: dict[int, InvalidRequest] = {}
     translated: set[str] = set()
     for route in routes:
         try:
@@ -250,9 +250,9 @@ def refusals(form: WireForm, call: Call, routes: Sequence[Route]) -> dict[int, I
             if route.upstream.slug not in translated:
                 DIALECTS[route.upstream.dialect].check_form(upstream_call, route)
                 translated.add(route.upstream.slug)
-        except InvalidRequest as refusal:
-            refused[route.region_id] = refusal
-    return refused
+        except InvalidRequest as error:
+            unable[route.region_id] = error
+    return unable
 
 
 def conversation(call: Call, payer: Payer) -> bytes | None:

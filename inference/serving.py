@@ -26,7 +26,7 @@ from gateway.errors import (
     ProviderTimeout,
     UnpricedRoute,
     UpstreamFailed,
-    UpstreamRefused,
+    UpstreamRejected,
     step,
 )
 from gateway.fastpath.client_watch import Client
@@ -40,8 +40,8 @@ from .admission import Admitted, admit, readmit
 from .authentication import Payer
 from .call import Call, Shape
 from .dialects.base import encoded, parse_object
-from .dialects.errors import CONTEXT_OVERFLOW, REFUSED, report_of_body
-from .failures import note_in_health, noted_failure, refusal, refusal_of_status
+from .dialects.errors import CONTEXT_OVERFLOW, REJECTED_STATUSES, report_of_body
+from .failures import error_of_fault, error_of_status, note_in_health, noted_failure
 from .generation import Delivery, Ending, settle
 from .reader import Source, StreamReader
 from .sse import is_event_stream, is_json, may_be_event_stream
@@ -93,14 +93,14 @@ def count(form: WireForm, call: Call, payer: Payer, client: Client, event: Reque
         return estimator.most_prompt_tokens(call)
     try:
         upstream = dispatch(admitted, admitted.upstream_call, client)
-    except (UpstreamFailed, UpstreamRefused):
+    except (UpstreamFailed, UpstreamRejected):
         if event.attempts[-1].status in DOES_NOT_COUNT:
             return estimator.most_prompt_tokens(call)
         raise
     try:
         tokens = parse_object(upstream.read_all()).get("input_tokens")
     except UpstreamFault as error:
-        raise refusal(error, admitted) from error
+        raise error_of_fault(error, admitted) from error
     finally:
         upstream.close()
     # A prompt is never empty, so an upstream that reports zero did not count.
@@ -110,10 +110,10 @@ def count(form: WireForm, call: Call, payer: Payer, client: Client, event: Reque
 def with_failover(admitted: Admitted, serve: Callable[[Admitted], Served]) -> Served:
     """Calls `serve` with one candidate after another until one delivers a first byte, and returns its result.
 
-    A refusal is raised at once, since another provider would refuse the request too. The exception is a request that is
-    too long for the route: it goes to the candidates with a larger context window.
+    A rejection is raised at once, since another provider would reject the request too. The exception is a request that
+    is too long for the route: it goes to the candidates with a larger context window.
 
-    Raises UpstreamRefused, or AllProvidersFailed once the last candidate has failed; it is worth a retry if any of the
+    Raises UpstreamRejected, or AllProvidersFailed once the last candidate has failed; it is worth a retry if any of the
     failures is. Without failover the first failure is raised unchanged.
     """
     plan = admitted.resolution.plan
@@ -122,10 +122,10 @@ def with_failover(admitted: Admitted, serve: Callable[[Admitted], Served]) -> Se
     failures: list[UpstreamFailed | ProviderTimeout] = []
     others, overflowed = iter(plan.others), 0.0
     while True:
-        last: UpstreamFailed | ProviderTimeout | UpstreamRefused
+        last: UpstreamFailed | ProviderTimeout | UpstreamRejected
         try:
             return serve(admitted)
-        except UpstreamRefused as error:
+        except UpstreamRejected as error:
             if error.code != CONTEXT_OVERFLOW:
                 raise
             last, overflowed = error, max(overflowed, admitted.route.context_length or math.inf)
@@ -136,7 +136,7 @@ def with_failover(admitted: Admitted, serve: Callable[[Admitted], Served]) -> Se
         if following is None:
             break
         admitted = following
-    if isinstance(last, UpstreamRefused):
+    if isinstance(last, UpstreamRejected):
         raise last
     worth_a_retry = [failure for failure in failures if failure.retry]
     limited = worth_a_retry and all(isinstance(failure, ProviderRateLimited) for failure in worth_a_retry)
@@ -176,7 +176,7 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, is_sent_at_once:
     If the answer `is_sent_at_once`, no byte comes before it is complete: only the overall budget applies, not that for
     the first byte.
 
-    Raises an ApiError if the upstream fails or refuses, ClientLeft and WorkerStopped.
+    Raises an ApiError if the upstream fails or rejects the request, ClientLeft and WorkerStopped.
     """
     # 1. Send the request, and again with the next credential if the first one is refused.
     client.raise_if_gone()  # the client may have left while we waited, for the database above all
@@ -189,10 +189,10 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, is_sent_at_once:
     # 2. Turn an unsuccessful status into an ApiError.
     try:
         if not 200 <= upstream.status < 300:
-            report = report_of_body(upstream.status, _refusal_body(upstream))
-            refused = refusal_of_status(report, admitted, retry_after=upstream.headers.get("retry-after", ""))
-            note_in_health(route, refused, report.status, report.trouble)
-            raise refused
+            report = report_of_body(upstream.status, _error_body(upstream))
+            error = error_of_status(report, admitted, retry_after=upstream.headers.get("retry-after", ""))
+            note_in_health(route, error, report.status, report.trouble)
+            raise error
     except UpstreamFault as fault:
         upstream.close()
         raise noted_failure(fault, admitted) from fault
@@ -232,14 +232,14 @@ def _open_upstream(
     return upstream
 
 
-def _refusal_body(upstream: UpstreamCall) -> bytes:
-    """Reads the body of an unsuccessful answer. A refusal whose body breaks off still counts as one, by its status."""
+def _error_body(upstream: UpstreamCall) -> bytes:
+    """Reads the body of an unsuccessful answer. A rejection stays one if its body breaks off, by its status."""
     if upstream.status < 400:
         return b""
     try:
         return upstream.read_error()
     except (Unreachable, BrokenAnswer):
-        if upstream.status not in REFUSED:
+        if upstream.status not in REJECTED_STATUSES:
             raise
         return b""
 
@@ -269,7 +269,7 @@ def _complete(admitted: Admitted, client: Client) -> Answer:
     with step("settling the charge", BILLED_ONCE_AT_MOST):
         report = settle(admitted, outcome)
     if not ENDINGS[outcome.ending].is_billed:
-        raise refusal(ContradictoryUsage(), admitted, record=admitted.public_id)
+        raise error_of_fault(ContradictoryUsage(), admitted, record=admitted.public_id)
     adjusted = (*admitted.upstream_call.adjusted_fields, *upstream.adjusted)
     return Answer(admitted.public_id, admitted.form.answer(answer, admitted.call, report), adjusted)
 

@@ -30,7 +30,7 @@ from gateway.observing.request_events import Outcome
 
 from . import checkpointing
 from .admission import Admitted
-from .failures import broken, fault_sentence, noted_failure, refusal
+from .failures import broken, error_of_fault, fault_sentence, noted_failure
 from .generation import Ending, Report, settle, unsettled_of
 from .reader import StreamReader
 
@@ -106,7 +106,7 @@ class BilledStream:
         self._upstream.abort(error)
         if isinstance(error, ContradictoryUsage):
             self._settle(Ending.COST_UNRESOLVABLE)
-            return refusal(error, self._admitted, record=self.generation_id)
+            return error_of_fault(error, self._admitted, record=self.generation_id)
         self._abandon()
         return noted_failure(error, self._admitted)
 

@@ -23,8 +23,9 @@ DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
 FEWEST_ATTEMPTS = 5
 DOWN_FROM, DEGRADED_FROM = 0.5, 0.1
-# The upstream refused the request because of its content, so the provider is healthy.
-REFUSALS = frozenset({400, 404, 413, 422})
+# Errors of a healthy provider: it rejects the request for its content or, with 404, does not know the model by the
+# catalogue's name. That is no fault of the request either, so 404 is not in REJECTED_STATUSES (inference.dialects).
+HEALTHY_ERROR_STATUSES = frozenset({400, 404, 413, 422})
 MOST_WORDS = 500
 SUMS = ("sent", "failed", "sent_in_hour", "failed_in_hour")
 KEPT = timedelta(hours=25)  # the admin shows a day
@@ -84,7 +85,7 @@ class RecentCalls:
 
 def is_failure(status: int | None) -> bool:
     """Tells whether an answer counts as the provider's failure. None stands for a missing answer."""
-    return status is None or (status not in REFUSALS and not 200 <= status < 300)
+    return status is None or (status not in HEALTHY_ERROR_STATUSES and not 200 <= status < 300)
 
 
 def note(slug: str, *, failed: bool, words: str = "") -> None:

@@ -1,6 +1,6 @@
 """Records an event for each request of the API, and passes it to observers when the request is complete."""
-# A request begins at the edge (`middleware`, or `refusals` if it could not be parsed). It is complete when its answer
-# is; a stream is complete when the server closes it.
+# A request begins at the edge (`middleware`, or `broken_http` if it could not be parsed). It is complete when its
+# answer is; a stream is complete when the server closes it.
 
 import logging
 import time

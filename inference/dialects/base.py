@@ -1,4 +1,4 @@
-"""Defines the interface of a dialect and what dialects share: headers, refusals, reading JSON, token counts.
+"""Defines the interface of a dialect and what dialects share: headers, checks of fields, reading JSON, token counts.
 
 A dialect holds pure functions that turn our call into the upstream's request and the upstream's bytes into our answer.
 Providers are data and dialects are code: a new dialect needs a module here, a line in `settings.DIALECTS` and a test
@@ -156,7 +156,7 @@ class StreamDecoder(ABC):
                 if whole.strip().strip(b'"') == b"[DONE]":
                     said.append(End())
                 elif not whole.lstrip().startswith(b":"):  # an SSE comment that a relay has sent on as data
-                    self.read(parse_object(whole, refuses=False), whole, said)
+                    self.read(parse_object(whole, raises_reported=False), whole, said)
         except MalformedReply as error:
             self.unreadable = error
             said.append(Unreadable(error) if before is None else Failure(error))
@@ -275,11 +275,11 @@ def encoded(body: Mapping[str, Any]) -> bytes:
         raise InvalidRequest("The request body is nested too deeply.") from None
 
 
-def parse_object(data: bytes, *, refuses: bool = True) -> dict[str, Any]:
+def parse_object(data: bytes, *, raises_reported: bool = True) -> dict[str, Any]:
     """Parses the JSON object of an answer or an event. Raises MalformedReply if it is not one.
 
-    If `refuses`, raises ReportedError for an error object in the place of an answer, whatever the status was. Google
-    wraps errors in a list.
+    If `raises_reported`, raises ReportedError for an error object in the place of an answer, whatever the status was.
+    Google wraps errors in a list.
     """
     try:
         parsed = odd_json.loads(data)
@@ -289,7 +289,7 @@ def parse_object(data: bytes, *, refuses: bool = True) -> dict[str, Any]:
         parsed = parsed[0]
     if not isinstance(parsed, dict):
         raise MalformedReply("answered with JSON that is not an object")
-    if refuses:
+    if raises_reported:
         check_object(parsed, data)
     return parsed
 

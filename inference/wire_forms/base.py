@@ -17,7 +17,7 @@ from catalogue.routing.routes import Route
 from gateway.edge.checks import Json
 from gateway.edge.exception_handler import plain
 from gateway.edge.responses import PlainResponse
-from gateway.errors import ApiError, InvalidRequest, UpstreamRefused
+from gateway.errors import ApiError, InvalidRequest, UpstreamRejected
 from gateway.ids import GENERATION_PREFIX
 
 from ..answers import Aggregate, WholeFromDeltas, chat_answer, chat_output_bytes
@@ -73,7 +73,7 @@ class WireForm(ABC):
         """Authenticates a request, by its headers alone. Raises AuthenticationError."""
         return authenticate(bearer_token(environ.get("HTTP_AUTHORIZATION")), environ)
 
-    def refusal(self, error: ApiError, environ: Mapping[str, Any]) -> PlainResponse:
+    def error_response(self, error: ApiError, environ: Mapping[str, Any]) -> PlainResponse:
         """Writes an error in the form's envelope."""
         return plain(error, environ)
 
@@ -124,7 +124,7 @@ def named_as_sent(error: ApiError, form: WireForm, call: Call | None) -> ApiErro
     """Changes an error about a field of the translated call so that it names the field that the client sent."""
     if call is None or not isinstance(error, InvalidRequest) or not error.param:
         return error
-    if isinstance(error, UpstreamRefused):  # its path is a path within what went upstream
+    if isinstance(error, UpstreamRejected):  # its path is a path within what went upstream
         name = error.param.partition(".")[0].partition("[")[0]
         own = form.name_as_sent(name, call)
         sent = error.param if own == name else own
