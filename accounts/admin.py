@@ -133,7 +133,7 @@ class MembershipInline(admin.TabularInline[Membership, Account]):
         return super().get_queryset(request).select_related("user", "account")  # for the row's title
 
 
-class KeyState(NamedChoices):
+class KeyStateFilter(NamedChoices):
     """Filters keys by state; by default it leaves out deleted ones."""
 
     title = parameter_name = "state"
@@ -157,7 +157,7 @@ class ApiKeyAdmin(ValueHistoryAdmin, BoundedAdmin):
 
     list_display = ("name", "masked", "account", "state", "expires_at", "last_used_at", "rpm", "tpm", "created_at")
     list_select_related = ("account",)
-    list_filter = (KeyState,)
+    list_filter = (KeyStateFilter,)
     search_fields = ("name", "account__name", "last_four")
     search_help_text = "Part of the key's name, of the account's name, or of the last four characters."
     readonly_fields = (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from django.conf import settings
 
 from gateway.errors import InsufficientCredits, TooManyInFlight
-from gateway.fastpath.redis import Reply, Script, shared_store
+from gateway.fastpath.redis import PendingReply, Script, shared_store
 from gateway.observing.request_events import RequestEvent
 
 SMALL_PART = 64
@@ -144,7 +144,7 @@ def _reserve(account_id: uuid.UUID, own: _Own, before: int, balance: int) -> int
     return others
 
 
-def _renew(account_id: uuid.UUID, own: _Own) -> Reply:
+def _renew(account_id: uuid.UUID, own: _Own) -> PendingReply:
     return shared_store.send(RENEW, _key(account_id), _worker, b"%d" % own.units)
 
 

@@ -44,7 +44,7 @@ class AccountAdmin(InvitationPages, SuspensionPages, ClosingPages, CreditPages, 
     """Shows accounts, which cannot be removed, because wallets, keys and history refer to them."""
 
     list_display = ("name", "balance", "currency", "far_below_zero", "suspended_at", "member_count", "created_at")
-    list_filter = (filters.Balance, filters.Suspended, "currency")
+    list_filter = (filters.BalanceFilter, filters.SuspensionFilter, "currency")
     list_select_related = ("wallet", "overdraft_alert")
     search_fields = ("name", "membership__user__email", "=id")
     search_help_text = "Part of the name or of a member's email address, or the account's id."
@@ -144,15 +144,15 @@ def _in_account(name_or_id: str) -> UUID | None:
 class LedgerEntryAdmin(ExactSearchAdmin):
     """Shows every change of a balance."""
 
-    list_display = ("created_at", "account", "kind", "moved", "balance", "source", "reason")
-    fields = ("created_at", "account", "seq", "kind", "moved", "balance", "source", "reason")
+    list_display = ("created_at", "account", "kind", "amount_and_currency", "balance", "source", "reason")
+    fields = ("created_at", "account", "seq", "kind", "amount_and_currency", "balance", "source", "reason")
     list_filter = (filters.KindOfEntry, filters.EntryDay)
     list_select_related = ("account",)
     search_fields = ("account__name",)
     search_help_text = "An account's exact name or id, or a generation id."
 
     @admin.display(description="amount")
-    def moved(self, entry: LedgerEntry) -> str:
+    def amount_and_currency(self, entry: LedgerEntry) -> str:
         return f"{plain(entry.amount)}\N{NO-BREAK SPACE}{entry.account.currency}"
 
     @admin.display(description="balance after")
@@ -253,7 +253,7 @@ class GenerationAdmin(RequestAdmin):
         "ending",
         "flagged_with",
     )
-    list_filter = (filters.RecordDay, filters.Priced, filters.Flagged)
+    list_filter = (filters.RecordDay, filters.PriceFilter, filters.FlagFilter)
     list_select_related = ("account",)
     search_fields = ("id",)
     search_help_text = "An account's exact name or id, a key's id, or a generation or request id."

@@ -2,8 +2,8 @@
 
     bytes -> SseParser -> events -> StreamDecoder -> deltas -> Normaliser -> deltas -> Framing or WholeFromDeltas
 
-Everything after the dialect dispatches on the type. `Text`, `CallPiece`, `Finish` and `OtherDelta` go on to the client;
-the normaliser keeps the others (`Note`).
+Everything after the dialect dispatches on the type. A `Delta` goes on to the client; the normaliser keeps the others
+(`Note`).
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ class Delta:
 
 
 @dataclass(slots=True)
-class Text(Delta):
+class TextDelta(Delta):
     """Holds more of a text: the content, a refusal or reasoning, as the message's field `name` says."""
 
     name: str
@@ -56,14 +56,14 @@ class Text(Delta):
 
 
 @dataclass(slots=True)
-class CallPiece(Delta):
+class CallDelta(Delta):
     """Holds one more piece of a tool call, as an item of `tool_calls`."""
 
     fragment: Json
 
 
 @dataclass(slots=True)
-class Finish(Delta):
+class FinishDelta(Delta):
     """Ends a choice, for one of the API's reasons, or an answer that is passed on."""
 
     reason: str = ""
@@ -89,25 +89,25 @@ class EnergyReport:
 
 
 @dataclass(slots=True)
-class Unreadable:
+class UnreadableEvent:
     """Stands for an event that cannot be read, after one that could be."""
 
     error: UpstreamFault
 
 
 @dataclass(slots=True)
-class Failure:
+class ReportedFailure:
     """Holds the upstream's error, which ends the answer. The end is a good one if all choices have finished."""
 
     error: UpstreamFault
 
 
 @dataclass(slots=True)
-class End:
+class StreamEnd:
     """Marks the end of a stream, as the dialect defines it."""
 
 
-Note = UsageReport | EnergyReport | Unreadable | Failure | End
+Note = UsageReport | EnergyReport | UnreadableEvent | ReportedFailure | StreamEnd
 Kind = TypeVar("Kind", bound=Delta)
 
 
@@ -135,10 +135,10 @@ def deltas_of(index: int, message: Json) -> Iterator[Delta]:
             others[name] = value
     other_members = others or None
     for name in sorted(texts, key=SPOKEN.index):
-        yield delta_of(Text, index, {name: texts[name]}, name, texts[name], other_members=other_members)
+        yield delta_of(TextDelta, index, {name: texts[name]}, name, texts[name], other_members=other_members)
         other_members = None
     for fragment in calls_in(message):
-        yield delta_of(CallPiece, index, {"tool_calls": [fragment]}, fragment, other_members=other_members)
+        yield delta_of(CallDelta, index, {"tool_calls": [fragment]}, fragment, other_members=other_members)
         other_members = None
     if other_members:
         yield delta_of(OtherDelta, index, {}, other_members=other_members)

@@ -20,7 +20,7 @@ from gateway.errors import (
 from gateway.fastpath.faults import DeadlineExpired, Unreachable, UpstreamFault
 from gateway.redaction import quoted
 
-from .admission import Admitted
+from .admission import AdmittedRequest
 from .call import Call
 from .dialects.errors import RATE_LIMITED, REFUSES_THE_GATEWAY, REJECTED_STATUSES, ErrorReport, ReportedError, Trouble
 
@@ -52,7 +52,7 @@ CLIENTS_NAMES = {
 
 
 def error_of_fault(
-    fault: UpstreamFault | ContradictoryUsage, admitted: Admitted, *, record: str | None = None
+    fault: UpstreamFault | ContradictoryUsage, admitted: AdmittedRequest, *, record: str | None = None
 ) -> ApiError:
     """Returns the error for a fault before anything was delivered.
 
@@ -72,7 +72,7 @@ def error_of_fault(
     return broken(fault, admitted)
 
 
-def noted_failure(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted) -> ApiError:
+def noted_failure(fault: UpstreamFault | ContradictoryUsage, admitted: AdmittedRequest) -> ApiError:
     """Returns the error for a fault like `error_of_fault`, and notes the failure in the provider's health."""
     error, status = error_of_fault(fault, admitted), getattr(fault, "status", None)
     note_in_health(admitted.route, error, status, fault.report.trouble if isinstance(fault, ReportedError) else None)
@@ -91,7 +91,7 @@ def note_in_health(route: Route, error: ApiError, status: int | None, trouble: T
     health.note(route.upstream.slug, failed=health.is_failure(status), words=words)
 
 
-def broken(fault: UpstreamFault, admitted: Admitted, *, bill: str = "") -> UpstreamFailed:
+def broken(fault: UpstreamFault, admitted: AdmittedRequest, *, bill: str = "") -> UpstreamFailed:
     """Returns the error for a fault that the request did not cause. `bill` is a sentence on what is billed."""
     reason = "primary_unavailable" if isinstance(fault, Unreachable) else _fallback_reason(fault.status)
     message = f"{fault_sentence(fault, admitted.route)} {bill}".rstrip()
@@ -104,7 +104,7 @@ def fault_sentence(fault: UpstreamFault, route: Route) -> str:
     return f"Provider {route.upstream.slug!r} {_quoted(fault.message, route).rstrip('.')}."
 
 
-def error_of_status(report: ErrorReport, admitted: Admitted, *, retry_after: str) -> ApiError:
+def error_of_status(report: ErrorReport, admitted: AdmittedRequest, *, retry_after: str) -> ApiError:
     """Returns the error for an unsuccessful answer. `retry_after` is its `Retry-After` header, or empty."""
     route, status = admitted.route, report.status or 0
     provider = f"Provider {route.upstream.slug!r}"
@@ -127,7 +127,7 @@ def error_of_status(report: ErrorReport, admitted: Admitted, *, retry_after: str
     )
 
 
-def _rejected(report: ErrorReport, admitted: Admitted) -> UpstreamRejected:
+def _rejected(report: ErrorReport, admitted: AdmittedRequest) -> UpstreamRejected:
     """Returns the error for a request that the upstream rejects for its content."""
     words = _quoted(report.words, admitted.route)
     quote = f": {words}" if words else f" (HTTP {report.status})."
@@ -177,7 +177,7 @@ def _retry_after(header: str) -> dict[str, str]:
     return {"Retry-After": str(min(max(math.ceil(seconds), 1), LONGEST_RETRY_AFTER))}
 
 
-def _kind(status: int | None, admitted: Admitted) -> type[UpstreamFailed]:
+def _kind(status: int | None, admitted: AdmittedRequest) -> type[UpstreamFailed]:
     return ProviderRateLimited if status == RATE_LIMITED and admitted.form.tells_rate_limits else UpstreamFailed
 
 

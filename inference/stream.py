@@ -29,7 +29,7 @@ from gateway.fastpath.http_client import OVERALL, UpstreamCall, WorkerStopped
 from gateway.observing.request_events import Outcome
 
 from . import checkpointing
-from .admission import Admitted
+from .admission import AdmittedRequest
 from .failures import broken, error_of_fault, fault_sentence, noted_failure
 from .generation import Ending, Report, settle, unsettled_of
 from .reader import StreamReader
@@ -57,7 +57,7 @@ class BilledStream:
     record unless its usage is contradictory.
     """
 
-    def __init__(self, admitted: Admitted, upstream: UpstreamCall, reader: StreamReader) -> None:
+    def __init__(self, admitted: AdmittedRequest, upstream: UpstreamCall, reader: StreamReader) -> None:
         self._admitted, self._upstream, self._reader = admitted, upstream, reader
         self._framing = admitted.form.framing(reader.normaliser, admitted.call)
         self._ready: list[bytes] = []

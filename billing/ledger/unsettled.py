@@ -2,7 +2,7 @@
 
 They include everything that the bill depends on, so that a later settlement in another process gives the same bill: the
 spool and the checkpoints keep them as JSON. The columns that follow from the route, the currency and the catalogue's
-version are `Terms`, made and encoded once for all requests that share them.
+version are `RouteTerms`, made and encoded once for all requests that share them.
 """
 
 from collections.abc import Callable
@@ -108,7 +108,7 @@ _FIGURE_ENCODERS = [_ENCODERS[name] for name in RequestColumns._fields]
 
 
 @dataclass(slots=True)
-class Terms:
+class RouteTerms:
     """Holds what requests of one route and currency share under one version of the catalogue.
 
     `quota_region` is the id of the route (Region) if it has a daily quota, which counts the tokens. `columns` are the
@@ -144,11 +144,11 @@ def set_apart(record: Generation, terms: FrozenTerms | None = None) -> None:
             setattr(record, name, None)
 
 
-_terms: dict[tuple[int, str], Terms] = {}
+_terms: dict[tuple[int, str], RouteTerms] = {}
 _terms_of_snapshot = -1
 
 
-def terms_of(snapshot: Snapshot, route: Route, currency: str) -> Terms:
+def terms_of(snapshot: Snapshot, route: Route, currency: str) -> RouteTerms:
     """Returns the terms of a route for accounts in a currency, made once per snapshot. Raises UnpricedRoute."""
     global _terms_of_snapshot  # noqa: PLW0603  # a worker's memory of its current snapshot
     if snapshot.serial != _terms_of_snapshot:
@@ -160,7 +160,7 @@ def terms_of(snapshot: Snapshot, route: Route, currency: str) -> Terms:
     return known
 
 
-def _make_terms(snapshot: Snapshot, route: Route, currency: str) -> Terms:
+def _make_terms(snapshot: Snapshot, route: Route, currency: str) -> RouteTerms:
     price, rates = pinning.require_price(snapshot, route, currency)
     energy = route.energy
     columns = {
@@ -184,7 +184,7 @@ def _make_terms(snapshot: Snapshot, route: Route, currency: str) -> Terms:
         "grid_basis": None if energy.basis is None else energy.basis._asdict(),
         "currency": currency,
     }
-    return Terms(
+    return RouteTerms(
         price=price,
         rates=rates,
         energy=energy,
@@ -195,11 +195,11 @@ def _make_terms(snapshot: Snapshot, route: Route, currency: str) -> Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsettled:
+class UnsettledGeneration:
     """Holds a generation that is complete except for `created_at` and `balance_after`, which settling sets."""
 
     figures: RequestColumns
-    terms: Terms
+    terms: RouteTerms
 
     @property
     def public_id(self) -> str:

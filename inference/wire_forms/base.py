@@ -140,7 +140,7 @@ def results_in_text(messages: list[Json]) -> tuple[list[Json], bool]:
     Pictures and files move to the next message of the user. A number stands in the place of each.
     """
     in_text: list[Json] = []
-    moved: list[Json] = []
+    attachments: list[Json] = []
     count = 0
     for each in messages:
         message, content = each, each.get("content")
@@ -149,20 +149,20 @@ def results_in_text(messages: list[Json]) -> tuple[list[Json], bool]:
             for part in content:
                 if part["type"] != "text":
                     count += 1
-                    moved += [{"type": "text", "text": f"Attachment {count}:"}, part]
+                    attachments += [{"type": "text", "text": f"Attachment {count}:"}, part]
                 texts.append(part["text"] if part["type"] == "text" else f"[Attachment {count} is in the next message]")
             in_text.append({**message, "content": "\n".join(texts)})
             continue
-        if moved and message["role"] != "tool":
+        if attachments and message["role"] != "tool":
             if message["role"] == "user":
                 said = content if isinstance(content, list) else [{"type": "text", "text": content}]
-                message = {**message, "content": [*moved, *said]}
+                message = {**message, "content": [*attachments, *said]}
             else:
-                in_text.append({"role": "user", "content": moved})
-            moved = []
+                in_text.append({"role": "user", "content": attachments})
+            attachments = []
         in_text.append(message)
-    if moved:
-        in_text.append({"role": "user", "content": moved})
+    if attachments:
+        in_text.append({"role": "user", "content": attachments})
     return in_text, count > 0
 
 

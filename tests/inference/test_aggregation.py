@@ -12,7 +12,7 @@ import pytest
 
 from inference.answers import Aggregate
 from inference.call import Shape
-from inference.deltas import CallPiece, OtherDelta, delta_of
+from inference.deltas import CallDelta, OtherDelta, delta_of
 from tests import bills
 from tests.chat import HELLO, PATH
 from tests.conftest import OpenAccount, StartGateway
@@ -114,7 +114,7 @@ def steps_to_join(tool_calls: int) -> int:
     sys.settrace(count)
     try:
         for piece in pieces:
-            aggregate.add(delta_of(CallPiece, 0, {"tool_calls": [piece]}, piece))
+            aggregate.add(delta_of(CallDelta, 0, {"tool_calls": [piece]}, piece))
         (choice,) = aggregate.answer()["choices"]
     finally:
         sys.settrace(traced_before)

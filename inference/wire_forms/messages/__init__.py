@@ -247,7 +247,7 @@ class MessagesForm(WireForm):
         return message_of(normalised, report)
 
 
-class PassedForm(MessagesForm):
+class PassedMessagesForm(MessagesForm):
     """Implements the wire form of Messages for upstreams that speak it too."""
 
     shape = Shape.MESSAGES
@@ -277,7 +277,7 @@ class PassedForm(MessagesForm):
         return passed_with(normalised, report)
 
 
-TRANSLATED, PASSED = MessagesForm(), PassedForm()
+TRANSLATED, PASSED = MessagesForm(), PassedMessagesForm()
 
 
 def _headers(environ: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:

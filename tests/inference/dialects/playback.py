@@ -10,7 +10,7 @@ import orjson
 
 from catalogue.pricing import Usage
 from inference.chunks import ChatNormaliser, Normaliser
-from inference.deltas import Delta, Unreadable
+from inference.deltas import Delta, UnreadableEvent
 from inference.dialects.base import Dialect, StreamDecoder
 from inference.sse import SseParser
 from tests.inference.dialects.routes import call
@@ -74,7 +74,7 @@ def _feed(events: Iterable[bytes], decoder: StreamDecoder, chunks: ChatNormalise
         played.raw += [copy.deepcopy(delta.chunk) for delta in said if isinstance(delta, Delta)]
         sent: list[Delta] = []
         for each in said:
-            if isinstance(each, Unreadable):
+            if isinstance(each, UnreadableEvent):
                 raise each.error
             chunks.take([each], sent)
         played.chunks += [_plain(delta.chunk) for delta in sent]
