@@ -72,7 +72,7 @@ class RecordedCall:
         return next(self._blocks, b"")
 
 
-def _nothing() -> None:
+def _nothing(*_arguments: object) -> None:
     """Replaces deadlines, which are not needed here."""
 
 
@@ -129,13 +129,13 @@ def play_all(patterns: list[str]) -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = "gateway.settings"
     django.setup()
     players = [player(stream) for stream in chosen(patterns)]
-    told_of = [number for number, play in enumerate(players) if play()]  # leaves out streams that no API can express
+    played = [number for number, play in enumerate(players) if play()]  # leaves out streams that no API can express
     gc.collect()
     gc.disable()
-    print(json.dumps(told_of), flush=True)
+    print(json.dumps(played), flush=True)
     while not select.select([sys.stdin], [], [], 0.05)[0]:
         """Wakes up again and again: only then is valgrind's control program obeyed."""
-    for number in told_of:
+    for number in played:
         os.getppid()
         players[number]()
     os.getppid()
@@ -149,14 +149,14 @@ def count(patterns: list[str], folder: Path) -> dict[int, int]:
     with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as playing:
         assert playing.stdout is not None
         assert playing.stdin is not None
-        told_of = json.loads(playing.stdout.readline() or "null")
-        if told_of is None:
+        played = json.loads(playing.stdout.readline() or "null")
+        if played is None:
             raise CallgrindError("the streams could not be played")
         callgrind.begin(playing.pid)
         playing.communicate("go\n")
     dumps = [profile for profile in callgrind.profiles(playing.pid) if profile.suffix != f".{playing.pid}"]
     ordered = sorted(dumps, key=lambda profile: int(profile.suffix[1:]))
-    return dict(zip(told_of, map(total_of, ordered[1:]), strict=True))
+    return dict(zip(played, map(total_of, ordered[1:]), strict=True))
 
 
 def report(streams: list[RecordedStream], totals: Mapping[int, int], most: float | None) -> int:
