@@ -50,6 +50,15 @@ class UpstreamSession(requests.Session):
     def get_redirect_target(self, resp: requests.Response) -> None:
         return None
 
+    def close(self) -> None:
+        # Clearing a pool manager closes nothing: urllib3 closes a pool when it is collected, which may be much later.
+        adapters: Any = self.adapters
+        for adapter in adapters.values():
+            pools = adapter.poolmanager.pools
+            for pool in filter(None, map(pools.get, pools.keys())):
+                pool.close()
+        super().close()
+
 
 _idle: OrderedDict[UpstreamSession, None] = OrderedDict()  # the one that has been idle longest comes first
 

@@ -76,7 +76,7 @@ GROUP BY g.id, k.id, t.id
 
 
 class Leaving(NamedTuple):
-    """Says after how many received bytes a client leaves, and whether it does so with a reset."""
+    """Holds after how many received bytes a client leaves, and whether it does so with a reset."""
 
     after: int
     by_reset: bool
@@ -244,9 +244,10 @@ class Books:
         self.figures["calls of the upstream"] = sum(self.called.values())
         known = {each.marker for each in self.asked}
         self.wrong += [
-            f"nobody asked what the upstream was asked with {marker}" for marker in self.called.keys() - known
+            f"the upstream received a request with {marker}, which no client sent"
+            for marker in self.called.keys() - known
         ]
-        self.wrong += [f"the upstream was asked {calls} times for {m}" for m, calls in self.called.items() if calls > 1]
+        self.wrong += [f"the upstream received {m} {calls} times" for m, calls in self.called.items() if calls > 1]
 
     def _joined(self, records: Sequence[Record]) -> dict[int, Record]:
         """Returns each request's record, by the request's marker."""
@@ -259,20 +260,20 @@ class Books:
             if asked is None and record.marker is None:
                 left_over.append(record)
             elif asked is None:
-                self.wrong.append(f"{record} is of no request")
+                self.wrong.append(f"{record} belongs to no request")
             elif asked.marker in joined:
                 self.wrong.append(f"{asked} has two records: {joined[asked.marker].id} and {record.id}")
             else:
                 joined[asked.marker] = record
                 if asked.id not in (None, record.id):
-                    self.wrong.append(f"{asked} was told {asked.id} and is recorded as {record.id}")
+                    self.wrong.append(f"{asked} received the id {asked.id} and is recorded as {record.id}")
         for record, asked in self._by_time(left_over, joined):
             if asked is None:
-                self.wrong.append(f"{record} is of no request that is without a record")
+                self.wrong.append(f"{record} fits no request without a record")
             else:
                 joined[asked.marker] = record
         if self.called is not None:
-            self.wrong += [f"{joined[m].id} was never asked of the upstream" for m in joined if not self.called.get(m)]
+            self.wrong += [f"{joined[m].id} never reached the upstream" for m in joined if not self.called.get(m)]
         return joined
 
     def _by_time(
@@ -297,14 +298,14 @@ class Books:
             yield record, asked
 
     def _unbilled(self, each: SentRequest) -> str:
-        """Says why a request has no record."""
+        """Returns the reason why a request has no record."""
         gone, told = "left" if each.left else "cut", TOLD_OF_THE_BILL in each.errors or each.usage is not None
         kinds = (
             (each.status is None, "no answer, not billed"),
             (each.status != 200, "refused, not billed"),
             (each.whole, "lost: delivered whole and not billed"),
             (not each.streamed, "lost: its answer had begun, which is billed before"),
-            (told, "lost: told of a bill that is none"),
+            (told, "lost: the client received a bill, but none exists"),
             (AT_MOST_ONCE in each.errors, "cut and told that it is billed at most, not billed"),
             (not each.text, f"{gone} before any text, not billed"),
             (any(loss.may_excuse(each) for loss in self.losses), f"{gone} while a worker was killed, not billed"),
@@ -314,7 +315,7 @@ class Books:
     def _billed(self, each: SentRequest, record: Record) -> str:
         cost, wrong = record.cost, self.wrong
         if record.entries != (cost is not None):
-            wrong.append(f"{record.id} has {record.entries} entries of the ledger")
+            wrong.append(f"{record.id} has {record.entries} ledger entries")
         if each.status is None:
             return "billed, of which no head arrived" if cost is not None else "without a head or a cost"
         if each.status != 200:
@@ -322,16 +323,16 @@ class Books:
                 wrong.append(f"{each} was refused and is billed as {record.id}")
             return "refused, recorded without a cost" if cost is None else "refused, billed at most"
         if NOTHING in each.errors and cost is not None:
-            wrong.append(f"{each} was told that nothing was billed, and is as {record.id}")
+            wrong.append(f"{each} was told that nothing was billed, but is billed as {record.id}")
         if each.whole and record.ending in ("finished", "stalled"):
             if each.usage is None:
-                wrong.append(f"{each} is whole, and without usage")
+                wrong.append(f"{each} is whole but has no usage")
                 return "whole, without usage"
             if cost is None or Decimal(cost).scaleb(-bills.PLACES) != bills.exact(each.usage["cost"]):
-                wrong.append(f"{each.id} was told {each.usage['cost']} and billed {cost}")
+                wrong.append(f"{each.id} received the cost {each.usage['cost']} and was billed {cost}")
             return "whole, billed once" + ("" if "remaining_balance" in each.usage else ", without a balance")
         if each.whole:
-            wrong.append(f"{each.id} was delivered whole and is {record.ending}")
+            wrong.append(f"{each.id} was delivered whole but is recorded as {record.ending}")
         if each.left and each.left.by_reset and not each.paced:
             return f"reset in a burst, billed as {record.ending}"
         delivered = len(each.text.encode()) + (PIECE_BYTES if each.left else 0)

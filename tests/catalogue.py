@@ -1,6 +1,6 @@
 """Builds the catalogue for tests: each behaviour of the simulator is a model, and each state of a route has one too.
 
-Ids are `{provider}/test/{slug}`. Unless a line below says otherwise a model is at `sim`, in FRPAR (default) and DEFRA.
+Ids are `{provider}/test/{slug}`. Unless a line below differs, a model is at `sim`, in FRPAR (default) and DEFRA.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ PRICES: Entry = {"currency": "EUR", "prompt_per_1m_tokens": 0.6, "completion_per
 DEARER: Entry = {"currency": "EUR", "prompt_per_1m_tokens": 0.9, "completion_per_1m_tokens": 1.8}
 USD_PRICES: Entry = {"currency": "USD", "prompt_per_1m_tokens": 0.5, "completion_per_1m_tokens": 1.5}
 CACHE_PRICES: Entry = {"cache_read_per_1m_tokens": 0.06, "cache_write_per_1m_tokens": 0.75}
-# The tier is for prompts of more than 22 tokens. The upstream's 20 cached tokens make that of three words.
+# The tier is for prompts of more than 22 tokens: three words and the upstream's 20 cached tokens.
 TIER: Entry = {"above_prompt_tokens": 22, "prompt_per_1m_tokens": 1.2, "completion_per_1m_tokens": 1.8}
 USD_PER_EUR = 1.25
 # These are figures per token: [low, value, high].

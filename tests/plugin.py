@@ -49,10 +49,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--fastpath",
         choices=("on", "off"),
         default="on",
-        help="GATEWAY_FASTPATH of every gateway that is started: off goes the libraries' own ways",
+        help="sets GATEWAY_FASTPATH of every gateway; with off, the libraries are used instead",
     )
-    parser.addoption("--quick", action="store_true", help="leave out what needs a server or is slow")
-    parser.addoption("--write-failed", type=Path, help="write to this file what failed, for tests/suite.py")
+    parser.addoption("--quick", action="store_true", help="leave out tests that need a server or are slow")
+    parser.addoption("--write-failed", type=Path, help="write failed tests to this file, for tests/suite.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:

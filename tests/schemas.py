@@ -1,6 +1,6 @@
 """Holds the tables of docs/api.md#models as JSON Schemas. No other field may appear: new fields are added here.
 
-Zero is refused where an unknown value must be absent. Entries carry `object`, `created` and `owned_by` in the list too.
+If an unknown value must be absent, zero is refused. Entries carry `object`, `created` and `owned_by` in the list too.
 """
 
 from typing import Any

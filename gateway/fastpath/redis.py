@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 WAIT_SECONDS = 3.0  # for a connection or a reply; a busy worker may itself take a second
 LOOK_SECONDS = 0.5  # how often the hub checks whether a reply is overdue
 AWAY_SECONDS = 10.0  # from a failure to the next attempt
+ASK_SECONDS = 5.0  # how often an idle connection is asked, so that a frozen Redis is noticed without requests
 BLOCK_BYTES = 64 * 1024
 NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 # A Redis that is full, read-only or does not allow scripts fails here already.
@@ -35,6 +36,9 @@ class Script:
         self.source = source.encode()
         self.digest = hashlib.sha1(self.source).hexdigest().encode()  # noqa: S324  # Redis identifies scripts by it
         self.keys = b"%d" % keys
+
+
+_ASK = Script("return 1", keys=0)
 
 
 class PendingReply:
@@ -99,6 +103,7 @@ class Connection:
         self._is_writing = False
         self._partial = b""
         self._looks = 0
+        self._asked_after = 0  # the number of checks when an idle connection was last asked
         self._socket = opened._sock
         self._socket.setblocking(False)
         self._tls_bytes: Callable[[], int] | None = getattr(self._socket, "pending", None)
@@ -182,7 +187,11 @@ class Connection:
         # Counts checks, not seconds: while a worker is busy it does not check, and replies wait in the socket.
         self._looks += 1
         self._read()
-        if self._awaited and self._looks - self._awaited[0].sent_after >= WAIT_SECONDS / LOOK_SECONDS:
+        if not self._awaited:
+            if self._looks - self._asked_after >= ASK_SECONDS / LOOK_SECONDS:
+                self._asked_after = self._looks
+                self.send(_ASK, (), PendingReply())
+        elif self._looks - self._awaited[0].sent_after >= WAIT_SECONDS / LOOK_SECONDS:
             self._fail("no reply")
 
 

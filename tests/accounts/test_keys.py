@@ -47,7 +47,7 @@ def test_a_token_lets_its_account_in(acme: Account) -> None:
 
 
 def test_nothing_of_a_token_is_stored_but_its_last_four_characters(acme: Account) -> None:
-    """It searches every column of the table, as a thief of the database would."""
+    """The test searches every column of the table, as a thief of the database would."""
     _, token = new_key(acme)
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM accounts_apikey")
@@ -132,7 +132,7 @@ def test_the_database_itself_keeps_names_unique(acme: Account) -> None:
         copy.save()
 
 
-def test_a_deleted_key_is_nobody_s_and_keeps_no_secret(acme: Account) -> None:
+def test_a_deleted_key_is_not_registered_and_keeps_no_secret(acme: Account) -> None:
     key, token = new_key(acme)
     assert keys.delete(key) is True
     row = stored(key)

@@ -71,7 +71,7 @@ def test_every_script_and_emoji_is_taken(account: Account, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NOT_PRINTABLE)
-def test_characters_that_nobody_sees_are_not(account: Account, name: str) -> None:
+def test_invisible_characters_are_refused(account: Account, name: str) -> None:
     with pytest.raises(keys.InvalidKeyName, match="1 to 200 printable characters"):
         keys.issue(account, name=name)
     with pytest.raises(ValidationError, match="Printable characters only"):
@@ -94,14 +94,14 @@ def test_an_accounts_name_is_unique_without_case(name: str) -> None:
         open_account(name)
 
 
-def test_nor_do_two_accounts_differ_by_the_encoding_of_an_accent() -> None:
+def test_two_accounts_may_not_differ_only_in_the_encoding_of_an_accent() -> None:
     open_account("Zoe\u0308")
     with pytest.raises(ValidationError, match="already exists"):
         open_account("Zo\u00eb")
     assert Account.objects.named("Zoe\u0308") == Account.objects.named("Zo\u00eb")
 
 
-def test_nor_by_the_case_of_an_accent() -> None:
+def test_two_accounts_may_not_differ_only_in_the_case_of_an_accented_letter() -> None:
     open_account("ZO\u00cb")
     with pytest.raises(ValidationError, match="already exists"):
         open_account("zo\u00eb")

@@ -68,7 +68,7 @@ def test_staff_are_changed_by_superusers_alone(support: Client, whose: str, what
 
 
 @pytest.mark.parametrize("what", ["change", "delete"])
-def test_nor_is_a_group_given_any(support: Client, what: str) -> None:
+def test_staff_give_no_rights_to_groups(support: Client, what: str) -> None:
     group = Group.objects.create(name="colleagues")
     for person in User.objects.filter(email=SUPPORT):
         person.groups.add(group)

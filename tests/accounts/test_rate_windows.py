@@ -70,13 +70,13 @@ class Redis:
 
 
 class Unused:
-    """Fails if it counts anything: Redis is not away."""
+    """Fails if it counts anything, because Redis is not away."""
 
     def admit(self, key: str, limits: RateLimits, address: AddressCheck) -> NoReturn:
-        pytest.fail("Redis is away")
+        pytest.fail("Redis was treated as away")
 
     def spend(self, key: str, tokens: int) -> None:
-        pytest.fail("Redis is away")
+        pytest.fail("Redis was treated as away")
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
-// Vercel's AI SDK against a gateway: prints what it made of it as one JSON object, for pytest to judge.
+// Runs Vercel's AI SDK against a gateway and prints what it read as one JSON object, which pytest checks.
 // Usage: node check.mjs API ORIGIN API_KEY MODELS
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { generateText, jsonSchema, RetryError, stepCountIs, streamText, tool } from "ai";
 
-globalThis.AI_SDK_LOG_WARNINGS = false; // they go to stdout
+globalThis.AI_SDK_LOG_WARNINGS = false; // warnings go to stdout
 const [api, origin, apiKey, models] = process.argv.slice(2);
 const openai = createOpenAI({ baseURL: `${origin}/v1`, apiKey });
 const anthropic = createAnthropic({ baseURL: `${origin}/v1`, apiKey });
@@ -53,7 +53,7 @@ async function refused(slug) {
   return [slug, await failure(() => generateText(asked))];
 }
 
-const refusals = Promise.all(["agent-401", "agent-429", "agent-overflow"].map(refused)); // it waits between its tries
+const refusals = Promise.all(["agent-401", "agent-429", "agent-overflow"].map(refused)); // the SDK waits between its tries
 const read = {
   whole: await loop(generateText),
   streamed: await loop(streamText),

@@ -59,7 +59,6 @@ def update_statistics() -> None:
 
 
 def _at(moment: datetime, like: Generation) -> Generation:
-    """Sets the times of admission and settlement."""
     record = copy.copy(like)
     record.id, record.created_at = UUID(int=first_uuid7(moment).int | random.getrandbits(62)), moment
     return record

@@ -205,7 +205,7 @@ def test_it_takes_the_right_to_add_to_the_ledger(client: Client, account: Accoun
     assert credits_of(account) == []
 
 
-def test_that_right_and_a_look_at_accounts_are_enough(client: Client, account: Account, address: str) -> None:
+def test_rights_to_add_entries_and_to_view_accounts_are_enough(client: Client, account: Account, address: str) -> None:
     allowed = with_rights(client, "view_account", "add_ledgerentry")
     assert allowed.post(address, FIELDS | CONFIRMED).status_code == 302
     assert len(credits_of(account)) == 1

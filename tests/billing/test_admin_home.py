@@ -130,7 +130,7 @@ def test_a_shipped_catalogue_of_more_than_sixty_days_is_told(
         assert ("61 days ago: models were retired" in admin_client.get("/admin/").text) is is_told
 
 
-def test_each_part_is_for_who_may_see_what_it_is_made_of(client: Client) -> None:
+def test_each_part_needs_the_rights_to_view_what_it_summarises(client: Client) -> None:
     person = User.objects.create_user("staff@example.com", is_staff=True)
     client.force_login(person)
     parts = {"days": "view_generation", "unwell": "view_provider", "balances": "view_account"}

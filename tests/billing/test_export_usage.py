@@ -123,7 +123,7 @@ def test_an_unknown_account_is_named(account: Customer) -> None:
     assert "There is no account 'Nobody'." in done.stderr
 
 
-# What a line says
+# Lines
 
 
 def test_a_line_ties_a_record_to_its_entry_in_exact_decimals(acme: Account) -> None:
@@ -173,9 +173,7 @@ def test_no_cell_is_a_formula(acme: Account, start: str) -> None:
 
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\N{FULLWIDTH EQUALS SIGN}"])
-def test_nor_is_what_a_spreadsheet_with_another_separator_makes_of_it(
-    acme: Account, separator: str, start: str
-) -> None:
+def test_no_cell_is_a_formula_with_another_separator_either(acme: Account, separator: str, start: str) -> None:
     record = settle(acme)
     name = f'a"{separator}{start}1+1{separator}b,{separator}"{start}cmd|x'
     type(record.key).objects.filter(pk=record.key.pk).update(name=name)
@@ -199,7 +197,7 @@ def test_a_negative_balance_stays_a_number(acme: Account) -> None:
     assert (row["balance_after"], total["closing_balance"]) == ("-2.00", "-2.00")
 
 
-# What the totals say
+# Totals
 
 
 def test_totals_are_those_of_the_ledger_and_of_the_records(acme: Account) -> None:
@@ -341,7 +339,7 @@ def test_one_account_or_all_into_a_directory(acme: Account, options: tuple[str, 
         call_command("export_usage", *options, *ALWAYS)
 
 
-# Beside live traffic, and at size
+# During live traffic, and with many records
 
 
 def test_what_is_booked_meanwhile_is_left_to_the_next_statement(acme: Account) -> None:

@@ -39,7 +39,7 @@ def of_a_provider(account: Account) -> RequestFailure:
     return fail(account, ProviderError("Provider 'sim' answered with HTTP 502."), route=route, attempts=attempts)
 
 
-def test_they_are_found_across_accounts(staff: Client, account: Account) -> None:
+def test_failures_are_found_across_accounts(staff: Client, account: Account) -> None:
     mine, foreign = fail(account), of_a_provider(open_for(name="Other"))
     nobodys = fail(None, MissingAuthorization())
     everything = {each.request_id for each in (mine, foreign, nobodys)}

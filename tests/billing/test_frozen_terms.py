@@ -69,13 +69,13 @@ def test_records_of_one_content_share_a_row_and_others_do_not() -> None:
         ledger.book(served(accounts[0], **{"price": TIERED_PRICE, **ENERGY, **differing}), using="default")
     assert FrozenTerms.objects.count() == 3
     rows = Generation.objects.values_list(*FROZEN)
-    assert set(rows) == {(None,) * len(FROZEN)}, "nothing of them is in the records"
+    assert set(rows) == {(None,) * len(FROZEN)}, "the records repeat some of the terms"
     assert mismatches() == []
 
 
 @in_one_transaction
 def test_a_content_has_one_id_for_ever() -> None:
-    """Rows of other releases are found by it, so it may not depend on the order of columns, or on later columns."""
+    """Other releases find their rows by this id, so it may not depend on the order of columns, or on later columns."""
     record = served(new_account(), price=replace(EUR_PRICE, cache_read=Decimal("0.1")), **ENERGY)
     ledger.book(record, using="default")
     assert record.terms_id == UUID("f45da4da-2016-7644-d91b-f0cd5164995d")

@@ -134,7 +134,7 @@ def test_it_reads_the_record_and_never_todays_catalogue(
     assert customer.http.get("/v1/generations").json()["data"][-1]["usage"] == recorded(before["usage"])
 
 
-# Who finds what
+# Access
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -188,7 +188,7 @@ def test_each_has_four_addresses_and_is_only_read(account: Customer, path: str) 
     assert refusal(GatewaySession(account.gateway.origin).get(address)).code == "authentication_error"
 
 
-# From the record
+# Fields of the record
 
 
 def test_a_fallback_is_shown_with_who_was_tried(holder: Holder) -> None:

@@ -326,7 +326,7 @@ def test_a_cursor_tells_nobody_what_it_is_signed_with(holder: Holder) -> None:
     assert str(holder.key.pk.hex) not in cursor(holder)
 
 
-# What a record shows
+# Fields of a record
 
 
 def test_what_is_unknown_is_absent_and_not_zero(holder: Holder) -> None:

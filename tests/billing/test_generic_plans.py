@@ -1,7 +1,7 @@
 """No statement scans a whole table of past rows, even if it is planned once for all values.
 
-PostgreSQL plans prepared statements so. If one account has all records, such a plan expects many rows for every value:
-a search without an order may then look cheaper by a scan of the whole table than by an index.
+PostgreSQL plans prepared statements like this. If one account has all records, such a plan expects many rows for every
+value: a search without an order may then look cheaper by a scan of the whole table than by an index.
 """
 
 import re

@@ -365,7 +365,7 @@ def test_a_record_keeps_its_tiers_and_is_silent_where_it_has_none() -> None:
 @in_one_transaction
 @pytest.mark.parametrize("priced", [True, False])
 def test_the_statement_does_what_the_steps_do(priced: bool) -> None:
-    """Of two accounts one is settled by the statement, the other by the steps: every column is the same."""
+    """One account is settled by the statement and another by the steps, and every column is the same."""
     everything = {
         "alias_id": new_account().pk,
         "requested_alias": "alias/fast",

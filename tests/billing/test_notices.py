@@ -61,7 +61,7 @@ def test_a_balance_that_falls_below_the_accounts_threshold_is_told_once_until_it
 ) -> None:
     settings.PUBLIC_URL = "https://gateway.example"
     take(account, "-5")
-    assert mailed() == [], "not below"
+    assert mailed() == [], "a balance at the threshold is not below it"
     take(account, "-0.001")
     assert mailed() == [(OWNER, "Acme: the balance is low")]
     body = str(mail.outbox[0].body)
@@ -103,23 +103,25 @@ def test_a_key_that_expires_within_seven_days_is_told_to_every_owner(account: Ac
 
 
 @pytest.mark.parametrize(("in_days", "after_days"), [(7.1, 90), (6.9, 7), (-1, 90)])
-def test_other_keys_are_not(account: Account, in_days: float, after_days: float) -> None:
+def test_keys_that_expire_later_or_were_short_lived_or_have_expired_cause_no_mail(
+    account: Account, in_days: float, after_days: float
+) -> None:
     expiring(account, in_days=in_days, after_days=after_days)
     assert mailed() == []
 
 
-def test_nor_one_that_is_deleted(account: Account) -> None:
+def test_a_deleted_key_causes_no_mail(account: Account) -> None:
     keys.delete(expiring(account, in_days=3, after_days=90))
     assert mailed() == []
 
 
-def test_nor_one_of_the_playground_which_a_new_token_renews(account: Account) -> None:
+def test_a_key_of_the_playground_causes_no_mail(account: Account) -> None:
     key, _ = playground_keys.issue(User.objects.get(email="member@acme.example"), account)
     ApiKey.objects.filter(pk=key.pk).update(created_at=timezone.now() - timedelta(days=30))
     assert mailed() == []
 
 
-def test_of_an_accounts_keys_those_that_are_about_to_expire_are_told_and_no_other(account: Account) -> None:
+def test_only_keys_that_are_about_to_expire_cause_mail(account: Account) -> None:
     joined(account, OTHER, "owner")
     for lifetime in ("never", "1y", "90d"):
         keys.issue(account, name=lifetime, lifetime=lifetime)
@@ -191,7 +193,7 @@ def test_a_late_notice_is_not_sent_if_its_key_was_deleted_meanwhile(account: Acc
     assert mailed() == []
 
 
-def test_nor_to_who_is_no_longer_an_owner(account: Account, settings: Settings) -> None:
+def test_a_late_notice_is_not_sent_to_a_former_owner(account: Account, settings: Settings) -> None:
     joined(account, OTHER, "owner")
     take(account, "-6")
     while_the_mail_server_is_away(settings)

@@ -233,7 +233,7 @@ def test_what_cannot_be_written_waits_and_is_bounded_and_counted_once(
             with pytest.raises(OperationalError):
                 log.flush()
     log.flush()
-    assert RequestFailure.objects.count() == 40  # those of the first try, and as many as may wait after them
+    assert RequestFailure.objects.count() == 40  # the rows of the first try, and all that may wait after them
     assert sum(FailureDay.objects.values_list("requests", flat=True)) == 5 * 15 * 3
 
 

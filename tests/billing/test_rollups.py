@@ -289,7 +289,7 @@ TODAY = Days.until(timezone.now() + timedelta(days=1), 3)
 @pytest.mark.only_postgres
 @with_real_transactions
 def test_a_record_that_commits_late_is_not_passed_by(acme: Account) -> None:
-    """It holds even without the trail: the watermark waits for the wallet, and other accounts do not wait."""
+    """This holds even without the trail: the watermark waits for the wallet, and other accounts do not wait."""
     other = new_account()
     late = served(acme)
     with unfinished_settlement(late):
@@ -305,7 +305,7 @@ def test_a_record_that_commits_late_is_not_passed_by(acme: Account) -> None:
 
 @pytest.mark.only_sqlite
 @with_real_transactions
-def test_sqlite_lets_nobody_in_beside_an_unfinished_settlement(acme: Account) -> None:
+def test_a_rollup_on_sqlite_waits_for_an_unfinished_settlement(acme: Account) -> None:
     ledger.book(served(acme), using="default")
     with unfinished_settlement(served(acme)):
         assert advance_all() == 0  # refused by the lock; the next beat tries again

@@ -92,7 +92,7 @@ def _reconnect() -> None:
 
 
 def assert_settled_once(generation: Generation, settlement: Settlement) -> None:
-    """Checks that there is only this record, with the result that the client was told."""
+    """Checks that there is only this record, with the result that the client received."""
     assert settlement.balance == Decimal("0.99916")
     assert Generation.objects.get(pk=generation.pk).ledger_entry.seq == 2
     assert Generation.objects.count() == 1

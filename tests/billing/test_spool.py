@@ -64,7 +64,7 @@ class OnDisk:
 
     call: str
     path: Path
-    content: bytes | None = None  # of a synced file, as the system has it then
+    content: bytes | None = None  # content of a synced file at that moment
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_what_a_dead_process_claimed_goes_back(acme: Account, folder: Path) -> N
     assert replay_spool() == 1
 
 
-def test_what_an_earlier_process_of_our_own_number_claimed_goes_back(acme: Account, folder: Path) -> None:
+def test_a_claim_of_an_earlier_process_with_our_own_id_goes_back(acme: Account, folder: Path) -> None:
     """In containers every gateway has the same process id."""
     spool.put(unsettled(served(acme)))
     claimed_by(os.getpid(), folder)
@@ -182,7 +182,7 @@ def test_what_an_earlier_process_of_our_own_number_claimed_goes_back(acme: Accou
     assert replay_spool() == 1
 
 
-def test_a_claim_that_names_nobody_goes_back(acme: Account, folder: Path) -> None:
+def test_a_claim_without_a_process_id_goes_back(acme: Account, folder: Path) -> None:
     spool.put(unsettled(served(acme)))
     (path,) = folder.iterdir()
     path.rename(path.with_suffix(f".worker{spool.CLAIMED}"))

@@ -211,7 +211,7 @@ def test_sums_outgrow_a_column_only_in_statistics(acme: Account) -> None:
     assert expected == most * len(breakdown(Scope(acme.pk), MONTH, By.DAY))
 
 
-# It is a year of an alias, in which records are never counted: a row for each day and route is read, and the tail.
+# The scopes cover a year of an alias. Its records are not counted: a row for each day and route is read, and the tail.
 DAYS, ROUTES, ROLLED_RECORDS, TAIL = 365, 2, 1000, 40
 YEAR = Days(START.date() - timedelta(days=DAYS - 1), START.date() + timedelta(days=1))
 

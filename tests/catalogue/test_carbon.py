@@ -18,7 +18,7 @@ def test_prompt_tokens_have_a_factor_of_their_own_where_it_is_known() -> None:
     assert footprint == Footprint(1_200_000_000, 52_800_000, source="modelled")
 
 
-def test_else_every_token_counts_the_same() -> None:
+def test_every_token_counts_the_same_if_prompts_have_no_factor() -> None:
     assert footprint_of(USAGE, EnergyFactors(PER_TOKEN, None, 44)).energy_wh == Decimal("0.3")
 
 
@@ -65,7 +65,7 @@ def test_each_kind_of_token_counts_at_its_own_figure() -> None:
 
 
 def test_what_was_measured_wins_and_has_no_bounds() -> None:
-    """It is 0.25 Wh at 44 g/kWh."""
+    """The measurement is 0.25 Wh, at 44 g/kWh."""
     measured = Footprint(2_500_000_000, 110_000_000, embodied_units=58_000_000, source="measured")
     assert footprint_of(USAGE, BY_KIND, 2_500_000_000) == measured
     unknown = EnergyFactors(None, None, 44)

@@ -47,12 +47,12 @@ def test_staff_read_how_long_a_provider_keeps_prompts(seed: Seed, llama: Entry, 
     assert "Retention source: https://acme.example/privacy" in shown
 
 
-def test_nor_is_a_list_that_only_seeding_checks() -> None:
+def test_a_list_that_only_seeding_checks_is_not_editable() -> None:
     assert "refused_parameters" in site.get_model_admin(models.Provider).get_readonly_fields(ANY_REQUEST)
 
 
 @pytest.mark.parametrize("field", ["base_url", "upstream_region", "locode", "is_default"])
-def test_nor_is_where_a_route_leads(field: str) -> None:
+def test_the_target_of_a_route_is_not_editable(field: str) -> None:
     assert field in site.get_model_admin(models.Region).get_readonly_fields(ANY_REQUEST)
     assert field in RegionInline.readonly_fields
 
@@ -387,7 +387,6 @@ def history(row: Row) -> list[str]:
 
 
 def _inputs(formset: "BaseInlineFormSet[Any, Any, Any]") -> Iterator[tuple[str, Any]]:
-    """Yields the fields of this formset, as a browser would send them back."""
     for form in [formset.management_form, *formset.forms]:
         for name in form.fields:
             yield form.add_prefix(name), form[name].value()

@@ -113,7 +113,9 @@ def test_entsoe_s_production_is_weighed_by_what_each_type_emits(
         series("B10", NOON, NOON + HOUR, {1: 5000}, step="PT60M", domain="out"),
     )
     imported("entsoe", "--zone", "FR", answer=answer)
-    assert [row[3:5] for row in stored()] == [("measured", 60)] * 4, "59.8, a quarter of an hour each"
+    assert [row[3:5] for row in stored()] == [("measured", 60)] * 4, (
+        "59.8 gCO2e/kWh, rounded, for each quarter of an hour"
+    )
     path, query = sources.asked[0]
     assert path == "/api"
     assert query == {
@@ -131,7 +133,7 @@ def test_a_quarter_counts_once_every_type_has_reported_it() -> None:
     assert [found.start for found in slots_in(SOURCES["entsoe"], answer.encode())] == [NOON]
     mostly_unknown = generation(series("B14", NOON, NOON + HOUR, {1: 100}), series("B20", NOON, NOON + HOUR, {1: 900}))
     assert slots_in(SOURCES["entsoe"], mostly_unknown.encode()) == []
-    assert slots_in(SOURCES["entsoe"], NOTHING.encode()) == [], "nothing is published yet"
+    assert slots_in(SOURCES["entsoe"], NOTHING.encode()) == [], "an answer without data has no slots"
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,7 @@ def test_a_fault_says_what_is_wrong_and_nothing_of_the_address(
 
     assert fault("entsoe", "FR", answer=401) == "entsoe FR: it answered 401"
     assert fault("entsoe", "FR", answer=302) == "entsoe FR: it answered 302"
-    assert len(sources.asked) == 2, "a redirect is not followed"
+    assert len(sources.asked) == 2, "a redirect was followed"
     assert fault("entsoe", "FR", "SE3", answer="{") == (
         "entsoe FR: not in the source's form (ParseError); entsoe SE3: not in the source's form (ParseError)"
     )
@@ -283,16 +285,20 @@ def test_routes_take_the_hour_s_figure_and_auto_ranks_by_it(
     changes.bump()
     snapshot.refresh()
     assert {code: route.energy.intensity_gco2_per_kwh for code, route in routes().items()} == {"FRPAR": 30, "SESTO": 45}
-    assert ranked() == ["FRPAR", "SESTO"], "by the zone of Stockholm, SE3, not by the country's hour"
+    assert ranked() == ["FRPAR", "SESTO"], "the zone of Stockholm, SE3, must be used rather than the country"
     admitted = terms_of(snapshot.current(), routes()["FRPAR"], "EUR").columns
     assert (admitted["grid_intensity"], admitted["grid_basis"]["as_of"]) == (30, "2026-11-22T12:00:00.000000Z")
     before = snapshot.current()
     clock(NOON + 4 * HOUR)
     snapshot.refresh()
-    assert snapshot.current() is not before, "the hour is over, though the catalogue's version stands still"
+    assert snapshot.current() is not before, (
+        "an hour that ended must change the snapshot, even if the version is the same"
+    )
     assert (snapshot.current().version, ranked()) == (before.version, ["SESTO", "FRPAR"])
     later = terms_of(snapshot.current(), routes()["FRPAR"], "EUR").columns
-    assert (admitted["grid_intensity"], later["grid_intensity"]) == (30, 44), "frozen where it was admitted"
+    assert (admitted["grid_intensity"], later["grid_intensity"]) == (30, 44), (
+        "a request keeps the intensity of its admission"
+    )
 
 
 def test_a_figure_that_the_catalogue_states_of_a_route_stays(seed: Seed, llama: Entry) -> None:
@@ -315,7 +321,9 @@ def test_each_source_is_asked_by_one_process_every_quarter_of_an_hour(
     settings.GATEWAY_GRID_SOURCES = ["energy-charts"]
     sources.answers["/co2eq"] = energy_charts(NOON, [30, 31], [None, None])
     assert (due(), due()) == (["energy-charts"], [])
-    assert [query["country"] for _, query in sources.asked] == [["fr"], ["se"]], "those of the catalogue's routes"
+    assert [query["country"] for _, query in sources.asked] == [["fr"], ["se"]], (
+        "only countries of the catalogue's routes are requested"
+    )
     assert GridImport.objects.get().imported_at == NOW
     clock(NOW + QUARTER)
     sources.answers["/co2eq"] = 503

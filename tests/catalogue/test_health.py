@@ -179,7 +179,7 @@ def test_staff_see_what_is_published(seed: Seed, llama: Entry, clock: Clock) -> 
     assert health.recent_calls_of(acme) == RecentCalls(CallCounts(10, 2), CallCounts(10, 2))
 
 
-def test_an_hour_is_looked_back_beside_five_minutes(
+def test_health_is_observed_over_five_minutes_and_over_an_hour(
     seed: Seed, llama: Entry, clock: Clock, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     seed(llama)

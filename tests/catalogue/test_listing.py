@@ -156,7 +156,7 @@ def test_every_entry_of_a_server_is_as_the_spec_says(account: Customer) -> None:
     schemas.check(account.http.get("/v1/providers").json(), schemas.PROVIDERS)
 
 
-# --- Since when
+# --- Creation times
 
 
 def test_created_is_when_the_offer_was_first_taken_in_where_its_file_does_not_say(seed: Seed, read: Read) -> None:
@@ -175,11 +175,11 @@ def test_created_is_when_the_offer_was_first_taken_in_where_its_file_does_not_sa
     assert (echo["name"], echo["created"]) == ("Another name", 1_748_736_000)
 
 
-# --- Many
+# --- Many offers
 
 
 def test_many_offers_are_listed_from_what_was_prepared(seed: Seed, read: Read) -> None:
-    """After the first time it only queries the caller and the spent quotas, and builds no further bytes."""
+    """After the first time, a request queries only the caller and the spent quotas, and builds no further bytes."""
     quota_less = catalogue(model("echo", regions=[region("FRPAR", daily_token_quota=10)]))
     seed(quota_less)
     offer_many(models.Provider.objects.get(slug="sim"))

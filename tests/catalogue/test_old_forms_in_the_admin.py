@@ -125,7 +125,9 @@ def test_what_members_change_on_their_pages_counts_too(bob: Client, account: Acc
     sent = {"account": account.pk, "low_balance": "25"}
     assert client_of("owner@acme.example").post("/notifications", sent).status_code == 302
     words = old.save(name="Acme AG")
-    assert "Changed since this page was opened: Low balance. Nothing was saved." in words, "nobody saved it here"
+    assert "Changed since this page was opened: Low balance. Nothing was saved." in words, (
+        "the other change was not made in the admin, so it has no author"
+    )
 
 
 def test_a_use_of_the_key_is_no_change_of_its_form(bob: Client, key: ApiKey) -> None:

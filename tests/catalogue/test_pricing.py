@@ -77,7 +77,7 @@ def test_a_cache_price_of_zero_is_a_price() -> None:
     ("prompt", "applied"), [(0, CACHING), (100, CACHING), (101, LONG), (1000, LONG), (1001, LONGER), (10**9, LONGER)]
 )
 def test_a_prompt_above_a_threshold_prices_the_whole_request(prompt: int, applied: Price) -> None:
-    """This includes its first tokens, in whatever buckets the prompt is."""
+    """The price of a tier applies to the first tokens too, in every bucket of the prompt."""
     usages = (
         Usage(uncached_prompt=prompt, completion=500),
         Usage(cache_read=prompt // 2, cache_write_5m=prompt - prompt // 2, completion=500),
@@ -149,7 +149,7 @@ def test_the_cost_in_eur_is_that_of_an_account_in_eur(usage: Usage, price: Price
 
 
 def test_a_product_of_more_than_28_digits_is_rounded_once() -> None:
-    """It is a little more than half a unit: Decimal's usual context would drop the excess, and round to even."""
+    """The product is just above half a unit: Decimal's usual context would drop the excess and round to even."""
     price = Price("EUR", prompt=Decimal("49999900.0000000001"), completion=Decimal(0))
     at = Rates(account=Decimal("1.000000000001"), eur=Decimal(1))
     assert cost(Usage(uncached_prompt=1), price, at).prompt == Decimal("49.9999000001")

@@ -1,4 +1,4 @@
-"""Daily token quotas have their use, their holds and the staff's buttons. Tests move the clock and never wait."""
+"""Daily token quotas are counted, hold routes back, and have buttons for staff. Tests move the clock and never wait."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 

@@ -105,7 +105,7 @@ def test_the_order_does_not_depend_on_the_order_of_the_input(data: st.DataObject
 
 
 @given(several, objectives)
-def test_nobody_is_lost_and_nobody_added(found: list[Route], objective: str) -> None:
+def test_ranking_neither_loses_nor_adds_a_route(found: list[Route], objective: str) -> None:
     assert Counter(one.id for one in ranked(found, objective).routes) == Counter(one.id for one in found)
 
 
@@ -228,7 +228,7 @@ def test_what_counts_as_sovereign(country: str, locode: str, fields: dict[str, A
     assert (ranked([rival, judged]).routes[0] is judged) == sovereign
 
 
-# --- Who may take part
+# --- Candidates
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ def answered(error: ApiError) -> tuple[int, str, str | None, str | None]:
 
 @pytest.mark.parametrize("name", DEFECTS)
 @pytest.mark.parametrize("count", [1, 3])
-def test_where_all_have_the_same_defect_it_is_the_answer(name: str, count: int) -> None:
+def test_if_all_routes_have_the_same_defect_the_answer_names_it(name: str, count: int) -> None:
     error = refused(*offered([frozenset({name})] * count))
     assert answered(error) == DEFECTS[name].refusal
     assert "auto/test/echo" in error.message
@@ -319,7 +319,9 @@ def test_an_unknown_model_is_not_found() -> None:
 
 
 @given(st.lists(st.frozensets(st.sampled_from(list(DEFECTS)), max_size=3), max_size=4))
-def test_of_mixed_defects_the_one_that_kept_out_the_last_is_the_answer(names: list[frozenset[str]]) -> None:
+def test_if_defects_differ_the_answer_names_the_one_of_the_route_that_came_furthest(
+    names: list[frozenset[str]],
+) -> None:
     firsts = [next((DEFECTS[name].refusal for name in DEFECTS if name in one), None) for one in names]
     offers = offered(names)
     if None in firsts:
@@ -329,7 +331,7 @@ def test_of_mixed_defects_the_one_that_kept_out_the_last_is_the_answer(names: li
         assert answered(refused(*offers)) == REFUSALS[furthest]
 
 
-def test_the_reasons_of_those_that_rest_are_told() -> None:
+def test_the_answer_states_why_routes_are_unavailable() -> None:
     at = [upstream(slug) for slug in ("acme", "beta", "core")]
     reasons = ["Moving house.", "", "Moving house."]
     resting = [
@@ -345,7 +347,7 @@ def test_the_reasons_of_those_that_rest_are_told() -> None:
 
 @given(several, st.data())
 def test_an_explicit_id_has_no_others_and_no_reason(found: list[Route], data: st.DataObject) -> None:
-    """It holds whatever else is offered of the same model, even if it is better in every respect."""
+    """This holds whatever else is offered of the same model, even if it is better in every respect."""
     by_slug: dict[str, list[Route]] = {}
     for one in found:
         by_slug.setdefault(one.upstream.slug, []).append(one)

@@ -397,7 +397,7 @@ def test_prune_removes_providers_and_models_of_no_file(seed: Seed, llama: Entry)
     output = seed(llama, prune=True)
     assert output.splitlines()[-1] == "created 0, updated 0, unchanged 3, removed 3"
     assert list(Provider.objects.values_list("slug", flat=True)) == ["acme"]
-    assert GridIntensity.objects.exists(), "facts are not pruned"
+    assert GridIntensity.objects.exists(), "facts were pruned"
     assert changes.version() == before + 1
 
 

@@ -80,7 +80,7 @@ def test_a_file_that_is_no_catalogue(refused: Refused, content: str, reason: str
         (b'{"grid": "\xff"}', "is not JSON: 'utf-8' codec can't decode"),
     ],
 )
-def test_a_json_file_that_is_none(refused: Refused, tmp_path: Path, content: bytes, reason: str) -> None:
+def test_a_json_file_that_is_not_json_is_refused(refused: Refused, tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "bad.json"
     path.write_bytes(content)
     assert refused(path)[0].startswith(f"bad.json: {reason}")

@@ -78,7 +78,9 @@ def test_a_slipped_exchange_rate_is_held_back_and_the_rest_applies(seed: Seed, l
     )
     assert "exchange_rates: 0 created, 1 updated, 1 unchanged" in output
     assert _units_per_eur() == {"USD": Decimal("1.085"), "GBP": Decimal("0.87")}
-    assert str(ExchangeRate.objects.get(currency="USD").as_of) == "2026-10-30", "the day of the rate that holds"
+    assert str(ExchangeRate.objects.get(currency="USD").as_of) == "2026-10-30", (
+        "the date must be that of the rate in force"
+    )
 
 
 @pytest.mark.parametrize("rate", [2.17, 0.5425], ids=["up", "down"])

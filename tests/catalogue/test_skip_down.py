@@ -159,7 +159,7 @@ def test_a_probe_is_sent_after_30_seconds_and_one_alone(monkeypatch: pytest.Monk
     assert probed == [30, 60, 90]
 
 
-def test_of_all_workers_one_sends_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_worker_sends_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     fails("clean")
     asked()
     at(NOON + 30 * SECONDS, monkeypatch)
@@ -184,7 +184,7 @@ def test_a_probe_that_is_not_sent_lapses(monkeypatch: pytest.MonkeyPatch) -> Non
     assert chosen(asked()) == ("middle", ("clean",))
 
 
-def test_nobody_probes_what_nobody_asks_for(
+def test_a_provider_without_requests_is_not_probed(
     monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     fails("clean")

@@ -126,7 +126,6 @@ def test_the_admin_s_edit_is_served_after_a_refresh(llama_served: models.Region,
 
 
 def _sent(form: Any) -> dict[str, Any]:
-    """Returns an unchanged form as a browser would send it back."""
     values = {bound.html_name: bound.value() for bound in form}
     return {name: value for name, value in values.items() if value is not None and value is not False}
 
@@ -243,7 +242,7 @@ def test_a_provider_is_configured_by_the_environment(seed: Seed, llama: Entry, m
 
 @pytest.mark.django_db(transaction=True)
 def test_a_snapshot_is_of_one_moment(acme: Entry, llama: Entry, seed: Seed) -> None:
-    """It is read outside a test's transaction, as in a worker."""
+    """The snapshot is read outside a test's transaction, as in a worker."""
     seed(llama)
     snapshot.refresh()
     assert snapshot.current().version == changes.version()

@@ -94,7 +94,7 @@ def test_the_login_of_another_tab_leads_on_whoever_is_signed_in_by_now(member: U
     assert "no-store" in response["Cache-Control"]
 
 
-def test_a_wrong_password_is_said_so_and_signs_nobody_in(client: Client, member: User) -> None:
+def test_a_wrong_password_is_reported_and_does_not_sign_in(client: Client, member: User) -> None:
     response = client.post("/login", {"username": EMAIL, "password": "wrong"})
     assert response.status_code == 200
     assert 'role="alert"' in response.text

@@ -50,7 +50,7 @@ def test_what_is_no_page_stays_not_found_and_leads_nowhere_else(admin_client: Cl
         if "Location" in reply:
             path = reply["Location"]
             assert urlsplit(path).netloc == ""
-    assert reply.status_code == 404, "a circle does not end in one"
+    assert reply.status_code == 404, "the redirects go round in a circle"
 
 
 def test_a_form_is_not_sent_on(member: Client, account: Account) -> None:
@@ -62,7 +62,7 @@ def test_an_address_that_takes_forms_alone_is_a_page(member: Client) -> None:
     assert (reply.status_code, reply["Allow"]) == (405, "POST, OPTIONS")
     assert "no-store" in reply["Cache-Control"]
     assert "This address does not open as a page" in plain(reply.text)
-    assert 'action="/logout"' in reply.text, "the menu signs out"
+    assert 'action="/logout"' in reply.text, "the page's menu must have the form that signs out"
     assert "_auth_user_id" in member.session
 
 

@@ -1,4 +1,4 @@
-"""Members manage aliases on the dashboard's pages, and nobody else finds anything."""
+"""Members manage aliases on the dashboard's pages, and other people find none of them."""
 
 import re
 

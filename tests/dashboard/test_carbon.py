@@ -1,4 +1,4 @@
-"""The carbon page and its CSV show sums with bounds, tell unknown from zero, and state method and sources."""
+"""The carbon page and its CSV show sums with bounds, distinguish unknown from zero, and state method and sources."""
 
 import csv
 import io
@@ -108,7 +108,9 @@ def test_it_is_by_what_usage_is_and_narrowed_by_following_a_link(member: Client,
     used(account, 1, **ESTIMATED)
     used(account, 1, **MEASURED, model="test/other")
     by_region = member.get("/carbon", {"by": "region"}).text
-    assert plain(by_region).index("DEFRA") < plain(by_region).index("FRPAR"), "what emitted most comes first"
+    assert plain(by_region).index("DEFRA") < plain(by_region).index("FRPAR"), (
+        "the region that emitted most must come first"
+    )
     assert "region=DEFRA" in by_region
     assert "test/other" in words(member, "/carbon")
     assert "test/other" not in words(member, "/carbon", region="FRPAR")

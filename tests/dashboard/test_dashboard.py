@@ -94,7 +94,7 @@ def by_keyboard(page: Page, role: Literal["button", "link"], name: str) -> None:
             with page.expect_navigation():
                 page.keyboard.press("Enter")
             return
-    raise AssertionError(f"Tab does not come to the {role} {name!r}")
+    raise AssertionError(f"Tab does not reach the {role} {name!r}")
 
 
 def test_an_owner_invites_limits_a_key_and_gets_a_statement_by_keyboard(chromium: Browser, customer: Customer) -> None:

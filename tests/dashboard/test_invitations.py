@@ -269,7 +269,7 @@ def test_an_invitation_counts_no_longer_than_its_sender_is_an_active_owner(
     assert not Membership.objects.filter(user__email=GUEST).exists()
     assert Client().post(path_of(by_another), PASSWORDS).status_code == 302
     page = client_of("second@acme.example").get("/members").text
-    assert GUEST not in page, "an invitation that does not count is not pending"
+    assert GUEST not in page, "an invalid invitation is listed as pending"
 
 
 def test_an_invitation_that_another_owner_sends_again_counts(account: Account, invited: Invitation) -> None:

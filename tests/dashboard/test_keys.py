@@ -1,4 +1,4 @@
-"""Members manage keys on the pages, a token is shown once, and nobody else finds anything."""
+"""Members manage keys on the pages, a token is shown once, and other people find none of them."""
 
 import re
 import threading

@@ -218,7 +218,7 @@ def test_a_page_of_somebody_who_was_removed_leads_to_the_list(
     assert roles() == {OWNER: "owner"}
 
 
-def test_a_member_of_another_account_is_not_told_from_one_who_was_removed(owner: Client, account: Account) -> None:
+def test_members_of_other_accounts_look_like_members_who_were_removed(owner: Client, account: Account) -> None:
     joined(new_account("Beta"), GUEST)
     for path in (f"/members/{of(GUEST).pk}", "/members/99999999"):
         assert owner.get(path).status_code == 404

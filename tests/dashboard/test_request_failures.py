@@ -148,7 +148,7 @@ def mixed(account: Account) -> dict[str, str]:
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",  # a set has another order in each process
 )
-def test_they_are_filtered(
+def test_failures_and_records_are_filtered(
     member: Client, mixed: dict[str, str], query: dict[str, str], found: set[str] | None
 ) -> None:
     asked = {name: mixed.get(value, value) if name in ("alias", "key") else value for name, value in query.items()}

@@ -59,7 +59,7 @@ def replies_beside_requests(
     hashed = [reply for reply in replies if reply.status_code == 200]
     assert hashed
     # If hashing blocked the worker, there would be about as many requests as hashes.
-    assert served > 5 * len(hashed), f"{served} requests beside {len(hashed)} hashes"
+    assert served > 5 * len(hashed), f"{served} requests were served during {len(hashed)} hashes"
     return replies
 
 

@@ -1,4 +1,4 @@
-"""The usage page counts the right things for the right days, and shows nobody another account's usage."""
+"""The usage page counts the right things for the right days, and never shows another account's usage."""
 
 import json
 import re

@@ -93,7 +93,7 @@ def test_a_cursor_of_another_account_or_of_none_is_not_found(member: Client, acc
         assert member.get("/usage/records", {name: wanted}).status_code == 404
 
 
-def test_they_say_what_was_asked_and_how_it_ended(member: Client, account: Account) -> None:
+def test_records_show_what_was_requested_and_how_it_ended(member: Client, account: Account) -> None:
     key, _ = new_key(account, "laptop")
     used(
         account, 1, key=key, alias_id=uuid7(), requested_alias="alias/fast", interrupted=True, energy_wh=Decimal("2.5")
@@ -357,7 +357,7 @@ def test_a_stream_that_its_provider_broke_says_what_was_charged(
     assert ("not charged" in text) is not priced
 
 
-def test_an_estimate_beside_a_report_says_that_the_report_was_not_enough(member: Client, account: Account) -> None:
+def test_an_estimate_with_a_report_explains_that_the_report_was_incomplete(member: Client, account: Account) -> None:
     record = used(account, usage_estimated=True, dialect="openai", upstream_usage='{"prompt_tokens":1530}')
     text = words(member, f"/usage/records/{record.public_id}")
     assert "The provider's count was incomplete; the gateway counted the rest." in text

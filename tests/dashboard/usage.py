@@ -29,7 +29,7 @@ def used(account: Account, days: int = 0, *, usage: Usage = SMALL, **columns: An
 def noon(days: int) -> datetime:
     """Returns noon this many UTC days ago.
 
-    Before noon, today's is half of the time so far, because the future is not added up.
+    Before noon, today's moment is halfway between midnight and now, because the future is not added up.
     """
     midnight = datetime.combine(day_ago(days), time(), UTC)
     return midnight + min(timedelta(hours=12), (timezone.now() - midnight) / 2)

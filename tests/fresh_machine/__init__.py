@@ -1,1 +1,1 @@
-"""A machine that has had nothing but Debian's packages, in namespaces of Linux, for the lines of docs/deployment.md."""
+"""Runs the lines of docs/deployment.md on a machine with only Debian's packages, in namespaces of Linux."""

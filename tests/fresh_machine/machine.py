@@ -1,4 +1,4 @@
-"""Mount, process and network namespaces in which lines are pasted into a shell of root, and leave nothing behind."""
+"""Runs pasted lines in a root shell, in mount, process and network namespaces that leave nothing behind."""
 
 import os
 import re
@@ -11,14 +11,14 @@ from typing import NamedTuple, Self
 from tests.servers.process import ROOT, ServerError
 
 HERE = Path(__file__).parent
-# sudo leaves a command little of its environment, but for the variables that stand before it.
+# sudo passes on little of the environment, except the variables that precede the command.
 SUDO = """#!/bin/sh
 test "$1" = -u && user=$2 && shift 2
 exec env -i PATH="$PATH" LANG=C.UTF-8 runuser -u "$user" -- env "$@"
 """
 END = "the pasted command has ended with status"
 MOST_SECONDS = 900.0
-# What leads to the package index. Nothing else of the tests' environment is a fresh machine's.
+# These variables lead to the package index. A fresh machine has nothing else of the tests' environment.
 PASSED_ON = ("PIP_", "SSL_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 PREPARE = """
 mount -t tmpfs -o mode=755 fresh {folder}
@@ -37,14 +37,14 @@ export HOME=/root LANG=C.UTF-8 PATH={folder}/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 
 class Done(NamedTuple):
-    """The outcome of a command."""
+    """Holds the outcome of a command."""
 
     status: int
     output: str
 
 
 class Machine:
-    """A shell of root with /etc, /opt, /var and /run of its own. Nothing that it starts outlives it."""
+    """Runs a root shell with /etc, /opt, /var and /run of its own. Nothing that it starts outlives it."""
 
     def __init__(self, folder: Path) -> None:
         self._shell = subprocess.Popen(
@@ -59,7 +59,7 @@ class Machine:
         folder.mkdir()
         done = self.paste(PREPARE.format(folder=folder, here=HERE, sudo=SUDO))
         if done.status != 0:
-            raise ServerError(f"No machine can be made here, which takes root: {done.output}")
+            raise ServerError(f"A machine can be made only by root: {done.output}")
 
     def __enter__(self) -> Self:
         return self
@@ -69,13 +69,13 @@ class Machine:
         self._shell.communicate()
 
     def leave_the_network(self) -> None:
-        """Goes on with a loopback of its own, on which every port is free."""
+        """Moves the shell to a network with only a loopback, on which every port is free."""
         self._write("exec unshare --net bash\n")
         assert self.paste("ip link set lo up").status == 0
 
     def paste(self, command: str) -> Done:
         """Runs a command in the shell, and returns when it has ended."""
-        # The braces keep what reads its input from reading the next command.
+        # The braces prevent a program that reads its input from reading the next command.
         self._write(f"{{ {command}\n}} </dev/null\nprintf '\\n%s %s\\n' '{END}' $?\n")
         timer = threading.Timer(MOST_SECONDS, self._shell.kill)
         timer.start()
@@ -87,7 +87,7 @@ class Machine:
                 return Done(int(line.removeprefix(END)), "".join(output))
             output.append(line)
         timer.cancel()
-        raise ServerError(f"The shell has ended at {command!r}:\n{''.join(output)}")
+        raise ServerError(f"The shell ended during {command!r}:\n{''.join(output)}")
 
     def _write(self, text: str) -> None:
         assert self._shell.stdin is not None
@@ -96,7 +96,7 @@ class Machine:
 
 
 def commands_of(text: str) -> Iterator[str]:
-    """The commands of a document's indented blocks: one a line, with the lines that a \\ or a here-document adds."""
+    """Yields the commands in a document's indented blocks, each with its continuation lines and here-documents."""
     command: list[str] = []
     for line in re.findall(r"^    (.*)$", text, re.MULTILINE):
         command.append(line)
@@ -104,11 +104,11 @@ def commands_of(text: str) -> Iterator[str]:
         if not begun and not line.endswith("\\"):
             yield "\n".join(command)
             command = []
-    assert not command, f"a command without an end: {command}"
+    assert not command, f"a command does not end: {command}"
 
 
 def commit_checkout(repository: Path, *options: str) -> None:
-    """Commits the files of this checkout as they are to a repository to clone from, which it makes."""
+    """Commits the files of this checkout to a bare repository, which is created if needed, so that it can be cloned."""
     git = ["git", f"--git-dir={repository}", f"--work-tree={ROOT}", "-c", "core.bare=false"]
     author = ["-c", "user.name=Test", "-c", "user.email=test@gateway.example"]
     if not repository.exists():

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Stands in for `systemctl` where systemd is not the first process: it starts what a unit file says, and no more.
+"""Replaces `systemctl` if systemd is not the first process: it starts what a unit file describes, and no more.
 
-A unit's user, folder, environment, state directory and commands are followed. Its hardening is not: systemd itself
-looks at that in tests/test_units.py. `enable` makes its links by the real systemctl, which can do it without one.
+It follows a unit's user, folder, environment, state directory and commands. It ignores the hardening, which systemd
+itself checks in tests/test_units.py. For `enable`, the real systemctl makes the links, which it can do without systemd.
 """
 
 import grp
@@ -23,7 +23,7 @@ PLAIN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "LANG": "C
 
 
 class Unit:
-    """A service, by its file and what stands behind its @."""
+    """Holds a service: its file, and its instance, which is the part of its name after the @."""
 
     def __init__(self, name: str) -> None:
         self.name = name if "." in name else f"{name}.service"
@@ -45,9 +45,9 @@ class Unit:
         return (self.all(key) or [default])[-1]
 
     def pid(self) -> int:
-        """Returns the main process, or 0 where none is left."""
+        """Returns the main process, or 0 if it has ended."""
         file = Path(self.one("PIDFile") or self.pid_file)
-        pid = int((file.exists() and file.read_text()) or 0)  # `nginx -t` leaves an empty one
+        pid = int((file.exists() and file.read_text()) or 0)  # `nginx -t` leaves an empty file
         return pid if pid and Path(f"/proc/{pid}").exists() else 0
 
     def environment(self) -> dict[str, str]:
@@ -60,7 +60,7 @@ class Unit:
         return PLAIN | given
 
     def begin(self, line: str) -> "subprocess.Popen[bytes]":
-        """Begins a command as the unit's user, in its folder."""
+        """Starts a command as the unit's user, in its folder."""
         user = self.one("User") or "root"
         with Path(f"/var/log/{self.name}.log").open("ab") as log:
             return subprocess.Popen(
@@ -112,12 +112,12 @@ class Unit:
 
 
 def units(names: list[str]) -> list[Unit]:
-    """Returns the services; a timer is the service that it starts."""
+    """Returns the services; for a timer, the service that it starts."""
     return [Unit(name.replace(".timer", ".service")) for name in names]
 
 
 def main(arguments: list[str]) -> None:
-    """Does what the command says to each unit."""
+    """Applies the command to each unit."""
     command, *names = arguments
     if command == "daemon-reload":
         files = sorted(Path("/etc/systemd/system").glob("inference-gateway*"))

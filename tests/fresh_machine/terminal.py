@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""`terminal.py ANSWER COMMAND…`: runs a command on a terminal, and types the answer at each question for a password."""
+"""`terminal.py ANSWER COMMAND…` runs a command on a terminal, and types the answer whenever a password is requested."""
 
 import os
 import pty

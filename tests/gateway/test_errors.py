@@ -212,7 +212,7 @@ def test_every_exception_of_rest_framework_is_in_that_list() -> None:
     assert theirs == {type(error) for error, *_ in FOLDED if isinstance(error, drf.APIException)}
 
 
-def test_only_what_nobody_foresaw_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_unforeseen_exceptions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     for error, status, *_ in FOLDED:
         caplog.clear()
         from_exception(error)

@@ -33,7 +33,7 @@ MIXING |= {"Mod", "NullIf", "Power", "Round", "Sqrt", "StdDev", "Variance", "Whe
 
 
 def exact_columns() -> set[str]:
-    """The names of all columns that are stored as whole numbers of units."""
+    """Returns the names of all columns that are stored as whole numbers of units."""
     fields = (field for model in apps.get_models() for field in model._meta.get_fields())
     return {field.name for field in fields if isinstance(field, ExactDecimalField)}
 

@@ -11,7 +11,7 @@ import org.openapitools.client.api.InferenceApi;
 import org.openapitools.client.model.*;
 import org.openapitools.client.model.Error;
 
-/** Asks a gateway through the Java client of the OpenAPI Generator, and prints what it read as JSON. */
+/** Sends requests through the Java client of the OpenAPI Generator, and prints what the client read, as JSON. */
 public class Read {
     static String baseUrl;
     static String key;
@@ -76,7 +76,7 @@ public class Read {
         void ask() throws ApiException;
     }
 
-    /** The body of the error that is answered. */
+    /** Returns the body of the error response. */
     static String refusal(Ask ask) {
         try {
             ask.ask();
@@ -101,7 +101,7 @@ public class Read {
         return new ChatCompletionRequest().model("sim/test/echo").addMessagesItem(hello).stream(stream);
     }
 
-    /** Names of the types that a stream was read as: of the block or delta if the event has one. */
+    /** Returns the type of each event, or of its block or delta. */
     static List<String> readEvents(MessagesRequest request, StringBuilder text) throws Exception {
         List<String> names = new ArrayList<>();
         for (String data : events("/messages", request)) {
@@ -114,7 +114,7 @@ public class Read {
         return names;
     }
 
-    /** The generated client has no streams: its types are read from the lines of Java's own HTTP client. */
+    /** Reads the lines of a stream with Java's own HTTP client, because the generated client cannot stream. */
     static List<String> events(String path, Object body) throws Exception {
         HttpRequest request = HttpRequest.newBuilder(URI.create(baseUrl + path))
             .header("Authorization", "Bearer " + key).header("Content-Type", "application/json")

@@ -1,4 +1,4 @@
-/** Asks a gateway through the typescript-fetch client of the OpenAPI Generator, and prints what it read as JSON. */
+/** Sends requests through the typescript-fetch client of the OpenAPI Generator, and prints what the client read, as JSON. */
 import {
   CatalogueApi, ChatCompletionChunkFromJSON, ChatCompletionRequest, ChatMessageRoleEnum, Configuration,
   ContentBlockDeltaFromJSON, ContentBlockStartFromJSON, ContentBlockStopFromJSON, ErrorObject, InferenceApi,
@@ -22,7 +22,7 @@ function chat(stream: boolean, model = "sim/test/echo"): ChatCompletionRequest {
   return { model, messages: [{ role: ChatMessageRoleEnum.User, content: "hello there" }], stream };
 }
 
-/** The generated union has the members of all its types at once, so each event is read by the type that it names. */
+/** The generated union has the members of all its types at once, so each event is read as the type that it names. */
 function read(data: string): [string, string] {
   const json = JSON.parse(data);
   switch (json.type) {
@@ -43,7 +43,7 @@ function read(data: string): [string, string] {
   }
 }
 
-/** What an error says: its code, the field at fault, and its family. */
+/** Returns an error's code, the field at fault, and its type. */
 async function refused(ask: Promise<unknown>, read: (json: any) => { error: ErrorObject | MessageErrorObject }) {
   try {
     await ask;

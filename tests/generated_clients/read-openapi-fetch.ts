@@ -1,10 +1,10 @@
-/** Asks a gateway through openapi-fetch with the types of openapi-typescript, and prints what it read as JSON. */
+/** Sends requests through openapi-fetch with the types of openapi-typescript, and prints what the client read, as JSON. */
 import createClient from "openapi-fetch";
 import type { components, paths } from "./api";
 import { baseUrl, dataOf, key, names } from "./events";
 
 type Schemas = components["schemas"];
-// TypeScript tells events apart by `type` only if none of the union takes any `type`, as `UnknownMessageEvent` does.
+// TypeScript distinguishes events by `type` only if no member of the union accepts any string, as `UnknownMessageEvent` does.
 type Events = "message_start" | "content_block_start" | "content_block_delta" | "content_block_stop" | "message_delta";
 type Known = Schemas[Events | "message_stop" | "ping"];
 type Delta = Schemas["TextDelta" | "ThinkingDelta" | "SignatureDelta" | "InputJsonDelta"];
@@ -38,7 +38,7 @@ function read(event: Known): [string, string] {
   }
 }
 
-/** What an error says: its code, the field at fault, and its family. */
+/** Returns an error's code, the field at fault, and its type. */
 function said(refusal: Schemas["Error" | "MessageError" | "ModelsError"] | undefined) {
   const { code, param, type } = refusal!.error;
   return [code, param, type];

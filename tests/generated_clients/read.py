@@ -1,4 +1,4 @@
-"""Asks a gateway through the Python client of the OpenAPI Generator, and prints what it read as JSON."""
+"""Sends requests through the OpenAPI Generator's Python client, and prints what the client read, as JSON."""
 
 import json
 import sys
@@ -40,7 +40,7 @@ def message(model: str, *, stream: bool = False) -> MessagesRequest:
 
 
 def read_events(model: str) -> tuple[list[str], str]:
-    """Returns the type of each event, or of the block or delta that it has, and the text of all."""
+    """Returns the type of each event, or of its block or delta, and the text of all events."""
     names, text = [], ""
     for data in events(api.create_message_without_preload_content(message(model, stream=True))):
         event = MessageEvent.from_json(data).actual_instance
@@ -58,7 +58,7 @@ def chat(model: str = "sim/test/echo", *, stream: bool = False) -> ChatCompletio
 
 
 def refused(ask: Callable[[], Any]) -> list[str | None]:
-    """Returns what an error says: its code, the field at fault, and its family."""
+    """Returns an error's code, the field at fault, and its type."""
     try:
         ask()
     except ApiException as exception:

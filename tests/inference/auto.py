@@ -1,6 +1,6 @@
 """Builds a catalogue for automatic routing, and reads its answers.
 
-Every route has an upstream name of its own, so that the simulator can tell which of them were called.
+Every route has an upstream name of its own, so that the simulator counts the calls of each.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Holds answers of upstreams with ways of their own; a model is named after each."""
+"""Holds unusual answers of upstreams, each with a model of its own name."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ THOUGHTS: list[Json] = [
     for word in ("Hm", "mm.")
 ]
 SEALED: list[Json] = [{"reasoning_details": [{"type": "reasoning.encrypted", "data": "c2VjcmV0", "index": 0}]}]
-# Maps a member of a delta to its pieces, to what a message makes of them, and to its tokens that are words.
+# Maps a name to the pieces of a delta's member, to the message's member that they form, and to its tokens of words.
 DELTAS: dict[str, tuple[list[Json], Json, int]] = {
     "sound": (SOUND, {"audio": {"id": "audio_1", "transcript": "hello", "data": "AAAA", "expires_at": 1}}, 2),
     "old-call": (OLD_CALL, {"function_call": {"name": "weather", "arguments": "{}"}}, 3),

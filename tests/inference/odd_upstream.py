@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.servers.listener import Listener, read_request
 
-# A script is what it sends for a model's name; an answer in several pieces is sent with pauses.
+# A script is what is sent for a model's name; an answer in several pieces is sent with pauses.
 Script = bytes | tuple[bytes, ...]
 DRIP_SECONDS = 0.1
 WAIT = b"wait"  # is not sent: what follows it waits for `may_go_on`
@@ -31,7 +31,7 @@ class OddUpstream:
         self.paths: list[str] = []
         self.bodies: dict[str, dict[str, Any]] = {}  # each model's newest request
         self.cut_off: list[str] = []  # models whose answers were not read to their end
-        self.sent: list[str] = []  # models whose answers were
+        self.sent: list[str] = []  # models whose answers were sent whole
         self.may_go_on = threading.Event()  # a WAIT in a script waits for it
         self._listener = Listener(self._answer)
         self.port = self._listener.port

@@ -1,4 +1,4 @@
-"""Asks a chat model one question in six ways: chat, Responses and Messages, streamed and whole."""
+"""Sends one question to a chat model in six ways: chat, Responses and Messages, streamed and whole."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ STOP_REASONS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """Holds what a client makes of an answer: `calls` are names with arguments, `refused` is the status of an error."""
+    """Holds an answer as a client reads it: `calls` are names with arguments, `refused` is the status of an error."""
 
     text: str = ""
     reasoning: str = ""
@@ -40,7 +40,7 @@ class Answer:
 
 
 def ask(customer: Customer, model: str, way: str, **fields: Any) -> Answer:
-    """Asks, and reads the answer to its end."""
+    """Sends the question, and reads the answer to its end."""
     form, _, how = way.partition(" ")
     body = {"model": model, "stream": how == "streamed", **fields}
     match form:

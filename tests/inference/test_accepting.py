@@ -118,7 +118,7 @@ TINY_TOOL = {"type": "function", "function": {"name": "a"}}
     ids=["messages", "tools"],
 )
 def test_messages_and_tools_are_counted_once_they_are_parsed(body: Json, param: str) -> None:
-    """It does not matter how their names are written: the bytes of `"r\\u006fle"` differ from those of `"role"`."""
+    """The way in which their names are written does not matter: `"r\\u006fle"` and `"role"` differ in their bytes."""
     with pytest.raises(InvalidRequest) as refused:
         chat.CHECKS.checked({"model": "a/b/c", **body})
     assert refused.value.param == param

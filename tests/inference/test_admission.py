@@ -55,7 +55,7 @@ def test_another_beginning_or_key_is_another_conversation(other: Json) -> None:
 
 
 @pytest.mark.parametrize("single", [{"messages": [ASKED]}, {"messages": [SYSTEM, ASKED, ASKED]}, {"prompt": "Who?"}])
-def test_a_single_turn_is_none(single: Json) -> None:
+def test_a_single_turn_is_no_conversation(single: Json) -> None:
     assert of(**single) is None
     assert of(**single, prompt_cache_key="") is None
 

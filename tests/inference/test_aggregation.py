@@ -143,7 +143,7 @@ def test_a_chunk_is_not_changed_by_what_comes_behind_it() -> None:
     assert aggregate.answer()["choices"][0]["message"]["c"] == [{"index": 0, "d": "xyxy"}]
 
 
-# --- When it happens
+# --- When a whole answer is streamed from its upstream
 
 
 def streamed_upstream(customer: Customer, way: Way, slug: str = "describe", **fields: object) -> bool:

@@ -1,4 +1,4 @@
-"""Vercel's AI SDK works with the gateway in each of its APIs (tests/ai_sdk/check.mjs asks, this file judges)."""
+"""Vercel's AI SDK works with each of the gateway's APIs: tests/ai_sdk/check.mjs runs it, this module checks it."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def test_loops_of_tools_end_and_failures_are_asked_no_more_than_is_told(
         assert (loop["asked"], loop["text"]) == (["Paris", "Berlin"], "Both are fine.")
     assert output["secondTurn"] == "and again"
     without = output["withoutTheLine"]
-    if api == "responses":  # it sends references to what it believes to be stored
+    if api == "responses":  # the SDK sends references to items that it believes to be stored
         assert (without["status"], "`store: false`" in without["message"]) == (400, True)
     else:
         assert without == {"text": "and again"}
@@ -60,7 +60,7 @@ def test_loops_of_tools_end_and_failures_are_asked_no_more_than_is_told(
         "agent-401": 503, "agent-429": 503 if api == "chat" else 429, "agent-overflow": 400
     }  # fmt: skip
     assert "maximum" in refused["agent-overflow"]["message"]
-    # It repeats every 5xx twice, whatever `x-should-retry` says, and waits for `Retry-After`.
+    # The SDK repeats every 5xx twice, whatever `x-should-retry` is, and waits for `Retry-After`.
     assert asked == {"agent-401": 3, "agent-429": 3, "agent-overflow": 1}
     endings = [record.ending for record in bills.records(account)]
     assert endings == ["finished"] * (9 if api == "responses" else 10)

@@ -47,7 +47,7 @@ def received(customer: Customer, slug: str = "describe", **fields: object) -> Js
     return described
 
 
-# --- What the upstream gets
+# --- The upstream's request
 
 
 def test_a_conversation_is_a_message_request(account: Customer) -> None:
@@ -200,12 +200,12 @@ def test_what_cannot_or_must_not_be_sent_is_refused(account: Customer, fields: J
     assert bills.untouched(account)
 
 
-# --- What it answers
+# --- The upstream's answer
 
 
 @every_mode
 def test_cache_writes_of_both_lifetimes_are_shown_and_priced(account: Customer, fields: Json) -> None:
-    """It has 2 prompt, 20 read, 7 written for 5 minutes, 3 for an hour, 2 answered: 1.2 + 1.2 + 5.25 + 3.6 + 2.4."""
+    """The tokens are 2 prompt, 20 read, 7 and 3 written (5 minutes, an hour), 2 out: 1.2 + 1.2 + 5.25 + 3.6 + 2.4."""
     reply = post(account, WAY, "cache-everything", **fields)
     last = Stream.of(reply).chunks[-1] if "stream" in fields else reply.json()
     assert {name: value for name, value in last["gateway_metadata"].items() if name.startswith("cache")} == {

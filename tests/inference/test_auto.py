@@ -97,7 +97,7 @@ def test_the_answer_and_the_record_say_which_route_served_and_why(
 
 
 @whole_or_streamed
-def test_of_the_tied_any_may_serve(customer: Customer, streams: bool) -> None:
+def test_any_of_the_tied_routes_may_serve(customer: Customer, streams: bool) -> None:
     model_id, metadata = asked(customer, "streams-tied", streams=streams)
     assert model_id in {"sim/test/streams-tied/FRPAR", "second/test/streams-tied/FRPAR"}
     assert (metadata["routing_reason"], recorded(customer)["routing_reason"]) == ("round_robin", "round_robin")

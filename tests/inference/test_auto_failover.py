@@ -1,4 +1,4 @@
-"""With GATEWAY_AUTO_FAILOVER the next candidate serves, and the answer says so (docs/api.md#automatic-routing)."""
+"""With GATEWAY_AUTO_FAILOVER the next candidate serves, and the answer discloses it (docs/api.md#automatic-routing)."""
 
 import pytest
 import requests

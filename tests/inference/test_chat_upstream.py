@@ -8,7 +8,7 @@ from tests.chat import HELLO, PATH, answer, question, received, stream
 from tests.inference.greeting import HI, WEATHER, Json
 from tests.servers.customer import Customer
 
-# --- What the upstream gets
+# --- The upstream's request
 
 
 def test_the_upstream_gets_what_was_asked_and_no_defaults(account: Customer) -> None:
@@ -196,7 +196,7 @@ def test_an_upstream_that_needs_no_credential_gets_none(account: Customer) -> No
     assert header(received(account), "authorization") is None
 
 
-# --- What the upstream says beyond docs/api.md
+# --- Fields of an answer beyond docs/api.md
 
 
 def test_fields_of_an_answer_that_the_spec_does_not_name_are_passed_back(account: Customer) -> None:

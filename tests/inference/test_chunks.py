@@ -1,4 +1,4 @@
-"""A stream says the same wherever its bytes are cut."""
+"""A stream has the same result wherever its bytes are cut."""
 
 import json
 import re
@@ -163,7 +163,7 @@ def test_a_stream_says_the_same_wherever_it_is_cut(
     uncut = outcome(events, shape, choices)
     assert outcome(blocks, shape, choices) == uncut
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OpenAIDecoder, "decode", StreamDecoder.decode)  # it reads each event, ordinary or not
+        patch.setattr(OpenAIDecoder, "decode", StreamDecoder.decode)  # parses each event in full, ordinary or not
         assert outcome(events, shape, choices) == uncut
 
 

@@ -166,7 +166,7 @@ def test_a_refusal_of_a_chat_model_is_its_text(account: Customer, cap: int) -> N
     assert answer(account, model="sim/test/refusal", max_tokens=cap)["choices"][0]["text"] == "I cannot help with that."
 
 
-# --- What the upstream gets
+# --- The upstream's request
 
 
 def test_the_default_of_sixteen_tokens_is_the_only_one_that_is_sent(account: Customer) -> None:

@@ -204,7 +204,7 @@ def test_a_poison_file_is_set_aside_and_reported(server: GatewayServer) -> None:
     poison.with_suffix(".poison").unlink()
 
 
-# The worker is told to stop.
+# The worker receives the signal to stop.
 
 
 @contextlib.contextmanager

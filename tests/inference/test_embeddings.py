@@ -156,7 +156,7 @@ def test_dimensions_are_those_asked_for(account: Customer, model: str, format: s
 
 @every_model
 def test_the_official_client_reads_them(account: Customer, model: str) -> None:
-    """It requests base64 by itself, and decodes it."""
+    """The client requests base64 by itself, and decodes it."""
     client = account.openai()
     result = client.embeddings.create(model=model, input=["hello there", "hi"])
     assert [item.embedding for item in result.data] == [expected("hello there"), expected("hi")]

@@ -88,7 +88,7 @@ def unresolvable(way: Way, mode: str) -> Expected:
 
 
 def expected(way: Way, mode: str, slug: str) -> Expected:
-    """Returns the row of an ending that takes no waiting."""
+    """Returns the row of an ending that needs no waiting."""
     match slug, mode:
         case "echo" | "late-usage" | "usage-every-chunk" | "close-delimited" | "no-done", _:
             return FINISHED
@@ -204,7 +204,7 @@ def test_a_budget_that_runs_out_is_a_status_before_the_first_output_and_a_stall_
 
 
 def check(customer: Customer, simulator: Simulator, way: Way, mode: str, slug: str, row: Expected) -> requests.Response:
-    """Asks, and compares the answer, the record, the ledger and the upstream with the row."""
+    """Sends the request, and compares the answer, the record, the ledger and the upstream with the row."""
     upstream = ALL_BEHAVIOURS[slug]
     before = simulator.stats(upstream)
     reply = post(customer, way, slug, **MODES[mode])

@@ -1,4 +1,4 @@
-"""Why an answer ended is stated in the words that clients know."""
+"""The reason for an answer's end is given in words that clients know."""
 
 import pytest
 

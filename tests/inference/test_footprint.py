@@ -13,8 +13,7 @@ from tests.servers.process import ROOT
 
 Json = dict[str, Any]
 
-# It is computed for 2 words of output, 2 of prompt and 20 cached tokens, at the figures of `footprint` in
-# tests/catalogue.py.
+# These figures are for 2 words of output, 2 of prompt and 20 cached tokens, by `footprint` in tests/catalogue.py.
 FOOTPRINT = {
     "energy_wh": 0.000444,
     "energy_wh_low": 0.00022,
@@ -66,7 +65,7 @@ def test_the_record_keeps_what_the_answer_said(account: Customer) -> None:
 
 @pytest.mark.parametrize("slug", ["energy", "impact"])
 def test_energy_that_the_upstream_measured_is_believed(account: Customer, slug: str) -> None:
-    """It is 36 joules, or 36,000 watt milliseconds: in the answer, on the last chunk, or in a comment of the stream."""
+    """The upstream reports 36 joules (36,000 watt milliseconds): in the answer, on the last chunk, or in a comment."""
     whole = answer(account, slug, max_tokens=16)["gateway_metadata"]
     aggregated = answer(account, slug)["gateway_metadata"]
     streamed = stream(account, slug).chunks[-1]["gateway_metadata"]

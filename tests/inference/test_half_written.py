@@ -1,4 +1,4 @@
-"""If a client has received a part of a stream's piece, it is billed by what the kernel says was acknowledged."""
+"""If a client has received a part of a stream's piece, the kernel's count of acknowledged bytes is billed."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
 
 
 def asked(customer: Customer, name: str) -> socket.socket:
-    """Asks for a stream on a connection with small segments and buffers."""
+    """Requests a stream on a connection with small segments and buffers."""
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
@@ -121,7 +121,7 @@ def test_a_client_of_whom_nothing_is_acknowledged_pays_nothing(customer: Custome
 
 
 def test_a_client_that_resets_a_kept_connection_pays_for_what_it_has_read(customer: Customer, odd: OddUpstream) -> None:
-    """The client's system delays acknowledging a single segment there, and would reset before it does."""
+    """The client's system delays acknowledging one segment on a kept connection, and would reset before it does."""
     odd.may_go_on.clear()
     with connect(customer.gateway) as raw:
         with raw.makefile("rb") as answers:

@@ -1,4 +1,4 @@
-"""A client that leaves is noticed within a second, and one that has not left is never taken for gone."""
+"""A client that leaves is noticed within a second, and a client that stays is never treated as gone."""
 
 import contextlib
 import io

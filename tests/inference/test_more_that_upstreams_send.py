@@ -519,7 +519,7 @@ def cap(way: str) -> Json:
 
 
 def require(customer: Customer, name: str, expected: Answer, ways: list[tuple[str, Json]]) -> None:
-    """Asks in each of these ways, and compares what arrives and what is billed with what was expected."""
+    """Sends the question in each of these ways, and compares the answers and the bill with what was expected."""
     for way, fields in ways:
         got = ask(customer, f"{provider_of(name)}/test/{name}", way, **fields)
         has_ids = bool(expected.call_ids) or len(set(got.call_ids)) != len(expected.calls)

@@ -72,7 +72,7 @@ def test_a_commit_whose_answer_died_with_the_primary_is_billed_once_by_its_succe
         second = reply.json()
         assert "remaining_balance" not in second["usage"]
         server.database_url = server.database_url.replace(f":{primary.port}/", f":{standby.port}/")
-        assert len(bills.debits(customer)) == 2, "it was committed"
+        assert len(bills.debits(customer)) == 2, "the lost answer's transaction was committed"
         assert len(waiting(server)) == 1
 
         execute(standby, "SELECT pg_promote()")

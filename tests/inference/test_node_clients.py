@@ -1,4 +1,4 @@
-"""The official JavaScript clients of OpenAI and Anthropic work (tests/node/check.mjs asks, this file judges)."""
+"""OpenAI's and Anthropic's JavaScript clients work: tests/node/check.mjs runs them, this module checks the result."""
 
 import json
 import os

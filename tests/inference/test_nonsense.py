@@ -180,7 +180,7 @@ def test_logprobs_that_are_no_list_add_nothing(nonsense: Any) -> None:
     assert choice["logprobs"] == {"content": [1], "x": 2}
 
 
-def test_reasoning_beside_a_delta_is_as_any_field_there() -> None:
+def test_reasoning_next_to_a_delta_is_merged_like_any_other_field_of_a_choice() -> None:
     choice = aggregated({"delta": {"content": "a"}, "reasoning": each} for each in ("one", "two"))
     assert choice["reasoning"] == "two"
 

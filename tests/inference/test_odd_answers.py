@@ -162,7 +162,7 @@ def test_a_stall_names_a_choice_that_has_not_finished(customer: Customer) -> Non
     assert finishes(streamed) == {0: "stop"}
 
 
-# --- What rides on chunks
+# --- Members of chunks without choices
 
 
 @pytest.mark.parametrize("options", [{}, {"stream_options": {"include_usage": True}}], ids=["plain", "asks for usage"])
@@ -261,7 +261,7 @@ def test_an_error_whose_usage_contradicts_itself_is_that_error(customer: Custome
     assert bills.untouched(customer)
 
 
-def test_behind_a_finish_such_an_error_leaves_the_answer_to_be_estimated(customer: Customer) -> None:
+def test_an_error_after_the_finish_whose_usage_contradicts_itself_leaves_an_estimate(customer: Customer) -> None:
     assert answer(customer, "ends-with-an-error-that-counts-nonsense")["choices"][0]["message"]["content"]
     (record,) = bills.records(customer)
     assert (record.ending, record.usage_estimated, record.completion_tokens) == ("finished", True, 3)

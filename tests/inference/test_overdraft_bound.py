@@ -200,7 +200,7 @@ def test_what_a_killed_worker_had_in_flight_holds_nobody_back_for_long(
 
 
 @pytest.mark.parametrize("left", [24, 1000], ids=["no-longer-renewed", "renewed"])
-def test_behind_what_another_worker_has_in_flight_no_wait_is_promised_that_does_not_hold(
+def test_a_wait_for_another_workers_requests_is_promised_only_if_its_end_is_known(
     two_workers: GatewayServer, open_account: OpenAccount, shared_redis: PrivateRedis, left: int
 ) -> None:
     """A reservation that is not renewed ends at a known time."""

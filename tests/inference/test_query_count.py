@@ -28,7 +28,7 @@ WHO = ["SELECT accounts_apikey"]  # key, account and balance, by the token's fin
 SETTLE = {
     # It is one statement: lock the wallet, insert the record, move the wallet, insert the entry, return the balance.
     "postgresql": ["WITH"],
-    # The same is done as a transaction in this process, where a statement takes no round trip.
+    # SQLite runs a transaction instead: a statement in this process takes no round trip.
     "sqlite": [
         "BEGIN IMMEDIATE",  # takes the only write lock, so that nothing interferes below
         "SELECT billing_wallet",  # the balance and the number of the last entry

@@ -123,7 +123,7 @@ def test_the_request_that_crosses_the_quota_is_served_and_the_next_is_not(custom
 
 
 def refused_until_midnight(customer: Customer, model_id: str, *, streams: bool = False) -> requests.Response:
-    """Returns the refusal of a held route, which says to retry when the UTC day ends."""
+    """Returns the refusal of a held route, whose Retry-After leads to the end of the UTC day."""
     earlier = seconds_to_midnight(datetime.now(UTC))
     reply = ask(customer, model_id, stream=streams)
     later = seconds_to_midnight(datetime.now(UTC))

@@ -51,7 +51,7 @@ def events_of(recording: bytes) -> list[bytes]:
     return parsed([recording])
 
 
-# --- The same, however it is cut
+# --- The cuts do not matter
 
 
 @every_stream
@@ -78,7 +78,7 @@ def cut(whole: bytes, drawing: Random) -> list[bytes]:
     return [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
 
 
-# --- The same, however it is written
+# --- The writing does not matter
 
 
 def written(events: list[bytes], drawing: Random) -> bytes:

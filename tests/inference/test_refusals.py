@@ -194,7 +194,7 @@ MODES: dict[str, Json] = {"whole": {}, "aggregated": {"max_completion_tokens": 1
     ],
     ids=["claude", "claude streamed", "chat on text", "text streamed", "embeddings"],
 )
-def test_a_refused_request_is_a_400_that_nobody_is_to_repeat(
+def test_a_refused_request_is_a_400_that_should_not_be_retried(
     customer: Customer, code: int, path: str, model: str, fields: Json
 ) -> None:
     reply = customer.http.post(path, json={"model": f"{model}/status-{code}", **fields})
@@ -217,7 +217,7 @@ def test_a_refusal_of_which_nothing_can_be_quoted_says_its_status(customer: Cust
 
 
 def test_an_overflow_is_known_as_one_where_the_provider_repeats_the_request(customer: Customer) -> None:
-    """Servers on FastAPI repeat it. An agent shortens its conversation only because of this code."""
+    """Servers on FastAPI repeat the request. An agent shortens its conversation only because of this code."""
     reply = ask(customer, "odd/test/repeats-the-request")
     assert refusal(reply) == (400, GENERAL, OVERFLOW, "messages")
     assert message(reply) == f"Provider 'odd' refused the request: {TOO_LONG}"
@@ -307,7 +307,7 @@ def test_an_error_after_output_ends_the_stream_as_a_failure(customer: Customer) 
         (500, "overloaded_error", "provider_error"),
     ],
 )
-def test_of_an_error_after_output_messages_say_whether_a_retry_may_help(
+def test_messages_tell_after_an_error_in_mid_stream_whether_a_retry_may_help(
     customer: Customer, code: int, kind: str, its_code: str
 ) -> None:
     asked = {"model": f"odd/test/{'late' if code == 400 else f'late-{code}'}", "messages": HELLO, "max_tokens": 16}
@@ -319,7 +319,7 @@ def test_of_an_error_after_output_messages_say_whether_a_retry_may_help(
     ("code", "error", "failed"),
     [(429, "rate_limit_exceeded", "rate_limit_exceeded"), (500, "provider_error", "server_error")],
 )
-def test_of_an_error_after_output_responses_name_a_rate_limit(
+def test_responses_name_a_rate_limit_that_comes_in_mid_stream(
     customer: Customer, code: int, error: str, failed: str
 ) -> None:
     asked = {"model": f"odd/test/late-{code}", "input": "hello", "stream": True}
@@ -338,7 +338,7 @@ def test_a_rate_limit_in_place_of_the_first_event_is_one(customer: Customer) -> 
     assert refusal(ask(customer, "odd/test/frame-429", stream=True))[:2] == (503, "provider_error")
 
 
-# --- Words
+# --- Messages
 
 
 def test_ordinary_words_are_quoted_as_they_are(customer: Customer) -> None:

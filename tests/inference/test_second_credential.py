@@ -69,15 +69,15 @@ def test_the_second_is_tried_where_the_first_is_refused(
     customer: Customer, acme: Rotating, rotating: GatewayServer
 ) -> None:
     assert ask(customer, "acme/test/m").status_code == 200
-    assert acme.asked == [FIRST], "the ordinary path asks once"
+    assert acme.asked == [FIRST], "a request with a working credential must reach the provider once"
     for acme.status in ("401 Unauthorized", "403 Forbidden"):
         acme.taken, acme.asked[:] = {SECOND}, []
         assert ask(customer, "acme/test/m", max_tokens=9).status_code == 200
         assert Stream.of(ask(customer, "acme/test/m", stream=True)).text == "Hi"
         assert acme.asked == [FIRST, SECOND] * 2
-    assert len(bills.records(customer)) == 5, "each was billed once"
+    assert len(bills.records(customer)) == 5, "each request must be billed once"
     line = "provider acme refuses its credential, so the one in _NEXT is used: HTTP 401"
-    assert rotating.log.count(line) == 1, "and once a minute from then on"
+    assert rotating.log.count(line) == 1, "the line must be logged at most once a minute"
     acme.taken = set()
     reply = ask(customer, "acme/test/m")
     assert reply.status_code == 503

@@ -1,4 +1,4 @@
-"""A worker that is told to stop settles open requests and says so, closes idle connections, and ends in time."""
+"""A worker that is stopping settles open requests, informs their clients, closes idle connections, and ends in time."""
 
 import contextlib
 import io
@@ -27,7 +27,7 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-# The log has one of these for each failure of ours.
+# Each failure of the gateway itself logs one of these.
 FAILURES = ("failing while", "failed while", "Error handling request")
 STOPPING = (503, "internal_server_error", "service_unavailable", None)
 STREAMS = [way for way in WAYS.values() if way.name != "chat-on-completion"]
@@ -41,7 +41,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @dataclass
 class Stopping:
-    """Runs a gateway that has been told to stop. `exit_status` waits for it."""
+    """Holds a gateway that is stopping. `exit_status` waits for its end."""
 
     server: GatewayServer
     ended: "Future[int]"
@@ -194,7 +194,7 @@ def idle_connection(customer: Customer) -> Iterator[io.BufferedReader]:
 def test_idle_connections_are_let_go_and_one_that_asks_once_more_is_answered(
     patient: GatewayServer, open_account: OpenAccount, simulator: Simulator, pool: ThreadPoolExecutor
 ) -> None:
-    """Idle connections do not delay the stop: the exit status is that of a stop in time.
+    """Idle connections do not delay the stop, as the exit status shows.
 
     A proxy that keeps a connection may be sending on it, and does not repeat a POST that it has sent.
     """

@@ -1,4 +1,4 @@
-"""A request in one API is translated to its upstream's API; nothing is lost without the client being told."""
+"""A request in one API is translated to its upstream's API, and the answer lists everything that was lost."""
 
 import json
 from base64 import b64encode
@@ -35,7 +35,7 @@ def _require_schema(messages: list[Json], schema: TypeAdapter[Any]) -> None:
 
 
 class Received:
-    """Holds the request that reached an upstream, and what the client was told: `describe` answers with the request."""
+    """Holds the request that reached an upstream (`describe` answers with it) and the losses that the answer lists."""
 
     def __init__(self, customer: Customer, path: str, model: str, **fields: Any) -> None:
         cap = {} if path == "responses" else {"max_tokens": 64}
@@ -362,7 +362,7 @@ def test_an_upstream_that_has_the_api_itself_is_told_everything(account: Custome
     assert "X-Gateway-Adjusted-Params" not in reply.headers
 
 
-# --- What an answer cites
+# --- Citations
 
 PAGE: Json = {"url": "https://cited.example/page", "title": "A page"}
 MODES = pytest.mark.parametrize("cap", [16, 1000, None], ids=["whole", "aggregated", "streamed"])
@@ -430,7 +430,7 @@ def test_the_start_of_a_message_and_the_counting_estimate_alike(account: Custome
         assert start["message"]["usage"]["input_tokens"] == pytest.approx(counted, rel=slack, abs=0)
 
 
-# --- Whose words an error speaks in
+# --- Errors name the fields of the client's API
 
 
 @pytest.mark.parametrize(

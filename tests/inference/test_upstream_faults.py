@@ -238,7 +238,7 @@ def test_a_status_is_a_503_that_is_only_retried_where_that_may_help(
     assert bills.untouched(customer)
 
 
-# --- Answers that are none
+# --- Invalid answers
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -348,7 +348,7 @@ def test_a_stream_without_end_is_cut_at_the_cap_and_billed(customer: Customer, s
 def test_an_answer_that_drips_is_held_to_the_budgets(
     customer: Customer, odd: OddUpstream, name: str, streams: bool
 ) -> None:
-    """They last six seconds, a piece every tenth; the first byte is due within one second, all of it within two."""
+    """These answers last six seconds, a piece every tenth; the first byte is due within one second, all within two."""
     reply = post(customer, way("odd"), name, stream=streams, max_tokens=16)
     assert refusal(reply) == TIMED_OUT
     assert eventually(lambda: name in odd.cut_off)

@@ -1,6 +1,6 @@
-"""Requests are answered, and billed by the providers' counts, when providers send what no specification has.
+"""Requests are answered, and billed by the providers' counts, even if providers send what no specification describes.
 
-Two words in, two out; prices are 1 for a prompt's token, 10 for an answer's and 0.1 for a cached one, per million.
+Each request has two words in and two out. A million tokens cost 1 in the prompt, 10 in the answer and 0.1 if cached.
 """
 
 import base64

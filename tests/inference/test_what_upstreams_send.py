@@ -660,7 +660,7 @@ def test_an_answer_that_has_failed_or_may_lack_a_piece_of_a_call_is_not_finished
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way.endswith("whole")])
 @pytest.mark.parametrize("name", ["whole-failed", "whole-failed-choice"])
-def test_a_whole_answer_that_has_failed_is_none(customer: Customer, name: str, way: str) -> None:
+def test_a_whole_answer_that_has_failed_is_refused(customer: Customer, name: str, way: str) -> None:
     cap = {"max_output_tokens": 16} if way.startswith("responses") else {"max_tokens": 16}
     assert ask(customer, f"odd-sends/test/{name}", way, **cap) == Answer(refused=503)
     assert bills.untouched(customer)
@@ -757,7 +757,7 @@ def test_each_of_two_choices_goes_on_behind_its_finish(customer: Customer, strea
     assert (texts, finishes) == ({0: "ab", 1: "xy"}, [(0, "stop"), (1, "length")])
 
 
-def test_lists_of_deltas_come_one_behind_the_other_and_repeats_once(customer: Customer) -> None:
+def test_lists_of_deltas_are_appended_and_repeats_come_once(customer: Customer) -> None:
     message = whole_message(customer, "lists")
     assert message["images"] == [{"url": "1"}, {"url": "2"}]
     assert message["reasoning_details"] == [{"x": 1, "text": "1"}, {"x": 1, "text": "2"}]

@@ -1,9 +1,9 @@
-"""`make mutants`: breaks a copy of the tree in each of the listed ways, and runs the test that must fail then.
+"""`make mutants` breaks a copy of the tree in each of the listed ways, and runs the test that must fail then.
 
-A mutant is caught where its test fails: an error of collection or of a fixture catches nothing. All of the tests have
-to pass before anything is broken. Ends with status 1 where a mutant survives.
+A mutant is caught if its test fails; an error in collection or in a fixture does not count. All of the tests must pass
+before anything is broken. The exit status is 1 if a mutant survives.
 
-`--soak` runs two minutes of soak in the place of the tests, for the mutants that it must notice (`soak: true`).
+`--soak` runs two minutes of soak instead of the tests, for the mutants that it must notice (`soak: true`).
 """
 
 import argparse
@@ -32,7 +32,7 @@ SOAK = "tests/soak/test_soak.py::test_after_everything_has_failed_three_books_ag
 
 
 class Verdict(NamedTuple):
-    """What became of a run of tests: how many failed, and what else it said."""
+    """Holds the outcome of a run of tests: the number of failures, whether nothing else went wrong, and the output."""
 
     failed: int
     sound: bool
@@ -63,7 +63,7 @@ def run(tree: Path, tests: Sequence[str], database: str) -> Verdict:
 
 
 def copied(folder: Path) -> Path:
-    """A copy of the checkout in a new folder."""
+    """Copies the checkout to a new folder, and returns the folder."""
     shutil.copytree(ROOT, folder, ignore=NOT_COPIED)
     (folder / "var").mkdir()
     (folder / ".venv").symlink_to(Path(sys.prefix))
@@ -71,7 +71,7 @@ def copied(folder: Path) -> Path:
 
 
 def broken(tree: Path, mutant: Mutant) -> Verdict:
-    """What its test says of a mutant. The tree is whole again afterwards."""
+    """Runs a mutant's test and restores the tree afterwards."""
     path = tree / mutant.path
     source = path.read_text()
     _write(path, mutant.applied(tree))
@@ -82,14 +82,14 @@ def broken(tree: Path, mutant: Mutant) -> Verdict:
 
 
 def _write(path: Path, content: str) -> None:
-    """Python may take a file of the same second and length for the one that it has compiled."""
+    """Removes the compiled file too: Python would reuse it for a source of the same second and length."""
     path.write_text(content)
     for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
         compiled.unlink()
 
 
 def survivors(chosen: Sequence[Mutant], trees: Sequence[Path]) -> list[Mutant]:
-    """Tries all mutants, one in a tree at a time; says of each what became of it."""
+    """Tries all mutants, one at a time in each tree, prints the result of each, and returns those that survive."""
     free: queue.SimpleQueue[Path] = queue.SimpleQueue()
     for tree in trees:
         free.put(tree)
@@ -117,13 +117,11 @@ def survivors(chosen: Sequence[Mutant], trees: Sequence[Path]) -> list[Mutant]:
 
 
 def main() -> int:
-    """The status to end with."""
+    """Returns the exit status."""
     parser = argparse.ArgumentParser(prog="make mutants ARGS=…", description=__doc__)
-    parser.add_argument("words", nargs="*", help="areas, or parts of paths; all mutants without")
-    parser.add_argument(
-        "--soak", action="store_true", help="those that the soak must notice, by two minutes of it each"
-    )
-    parser.add_argument("--jobs", type=int, default=3, help="how many are tried at once")
+    parser.add_argument("words", nargs="*", help="areas, or parts of paths; without any, all mutants are tried")
+    parser.add_argument("--soak", action="store_true", help="try those that two minutes of soak must notice")
+    parser.add_argument("--jobs", type=int, default=3, help="number of mutants that are tried at once")
     arguments = parser.parse_args()
     words, known = arguments.words, mutants()
     if arguments.soak:
@@ -138,7 +136,7 @@ def main() -> int:
             tests = sorted({mutant.test for mutant in chosen if mutant.database == database})
             if tests and not (verdict := run(trees[0], tests, database)).sound:
                 print(
-                    f"Nothing is broken yet, and a test fails on {database}:\n{verdict.output[-4000:]}", file=sys.stderr
+                    f"A test fails before anything is broken, on {database}:\n{verdict.output[-4000:]}", file=sys.stderr
                 )
                 return 1
         survived = survivors(chosen, trees)

@@ -1,4 +1,4 @@
-"""The deliberate breaks of `mutants.yaml`: which words of the source become which, and the test that must notice."""
+"""Reads `mutants.yaml`, the list of deliberate breaks: the words to replace, and the test that must notice."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,9 @@ LIST = Path(__file__).with_name("mutants.yaml")
 
 @dataclass(frozen=True)
 class Mutant:
-    """One break of the file at `path`, in the area that it is listed under. `test` is a node id of pytest's.
+    """Holds one break of the file at `path`, in the area that it is listed under. `test` is pytest's node id.
 
-    `soak` says that two minutes of soak notice it as well.
+    If `soak` is true, two minutes of soak must notice it as well.
     """
 
     area: str
@@ -27,24 +27,24 @@ class Mutant:
 
     @property
     def change(self) -> str:
-        """The break in one line."""
+        """Describes the break in one line."""
         return f"{self.path}: {self.text.strip()!r} -> {self.becomes.strip()!r}"
 
     def applied(self, tree: Path) -> str:
-        """The content of its file in a tree, broken. Raises ValueError where the words do not occur exactly once."""
+        """Returns the file's broken content. Raises ValueError if the words do not occur exactly once."""
         source = (tree / self.path).read_text()
         if source.count(self.text) != 1:
-            raise ValueError(f"{self.path} has {source.count(self.text)} of {self.text!r}")
+            raise ValueError(f"{self.path} contains {self.text!r} {source.count(self.text)} times")
         return source.replace(self.text, self.becomes)
 
 
 def mutants() -> list[Mutant]:
-    """All of them, in the order of the list."""
+    """Returns all mutants, in the order of the list."""
     areas = YAML(typ="safe").load(LIST)
     return [Mutant(area, **fields) for area, listed in areas.items() for fields in listed]
 
 
 def function_of(test: str) -> tuple[Path, str]:
-    """The file and the function that a node id names."""
+    """Returns the file and the function that a node id names."""
     path, _, function = test.partition("::")
     return ROOT / path, function

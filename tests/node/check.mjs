@@ -1,4 +1,4 @@
-// The official JavaScript clients against a gateway: prints what it read as one JSON object, for pytest to judge.
+// Runs the official JavaScript clients against a gateway and prints what they read as one JSON object, which pytest checks.
 // Usage: node check.mjs BASE_URL API_KEY
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
@@ -85,7 +85,7 @@ async function responses(models, ask) {
 }
 
 async function embeddings(model) {
-  // It asks for base64 by itself, and unpacks it; with floats it would silently return empty vectors.
+  // The client requests base64 by itself and unpacks it; with floats it would silently return empty vectors.
   const byDefault = await client.embeddings.create({ model, input: ["hello there", "hi"] });
   const floats = await client.embeddings.create({ model, input: "hello there", encoding_format: "float" });
   return {

@@ -1,4 +1,4 @@
-"""Every snippet of docs/guide.md runs, in curl, Python and Node, and prints what the guide says it prints."""
+"""Runs every snippet of docs/guide.md, in curl, Python and Node, and compares what it prints with the guide."""
 
 import json
 import os
@@ -25,7 +25,7 @@ SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 
 
 def sections() -> list[tuple[str, dict[str, str]]]:
-    """Each section with snippets: its heading, and its blocks by their language."""
+    """Returns the heading of each section with snippets, and its snippets by language."""
     _, *parts = SECTION.split((ROOT / "docs" / "guide.md").read_text())
     found = [(heading, dict(BLOCK.findall(text))) for heading, text in zip(parts[::2], parts[1::2], strict=True)]
     return [(heading, blocks) for heading, blocks in found if blocks]
@@ -38,14 +38,14 @@ def server(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayS
 
 
 class Run(Protocol):
-    """Runs a section's snippet of a language, and returns what it printed."""
+    """Runs a section's snippet in a language, and returns what it printed."""
 
     def __call__(self, heading: str, language: str, snippet: str) -> str: ...
 
 
 @pytest.fixture
 def run(server: GatewayServer, open_account: OpenAccount, tmp_path: Path) -> Run:
-    """All snippets of a test have one account and one folder."""
+    """Makes all snippets of a test share one account and one folder."""
     account = open_account(server)
     env = {**os.environ, "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": account.key}
 
@@ -86,7 +86,7 @@ def test_every_section_with_snippets_has_each_language_and_what_they_print() -> 
 
 def test_every_snippet_for_the_shell_is_answered(run: Run) -> None:
     find_program("curl")
-    for heading, blocks in sections():  # whole answers, with ids of their own
+    for heading, blocks in sections():  # whole answers have ids of their own
         is_refused = heading == "Errors and retries"
         printed = run(heading, "sh", blocks["sh"])
         assert ('"error":{' in printed) is is_refused, f"{heading}: {printed}"

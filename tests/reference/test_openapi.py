@@ -1,4 +1,4 @@
-"""`GET /v1/openapi.json`: `reference/openapi.yaml`, which says what the code takes, answers and refuses."""
+"""Compares `GET /v1/openapi.json` (reference/openapi.yaml) with what the code accepts, answers and refuses."""
 
 import functools
 import itertools
@@ -57,7 +57,6 @@ def test_it_is_open_api_3_1_whose_schemas_are_json_schemas() -> None:
 
 
 def _objects(node: Any) -> Iterator[Json]:
-    """Every object of a document, itself included."""
     if isinstance(node, dict):
         yield node
     for each in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
@@ -79,13 +78,12 @@ def _described(node: Any) -> Iterator[Json]:
 
 
 def _operations() -> Iterator[tuple[str, str, Json]]:
-    """Path, method and description of each endpoint."""
     for path, item in document()["paths"].items():
         yield from ((path, method, operation) for method, operation in item.items() if method != "parameters")
 
 
 def _refusals() -> Iterator[tuple[str, Json]]:
-    """Status and description of each answer that is an error with a code."""
+    """Yields status and description of each error response with a code."""
     for _, _, operation in _operations():
         for status, answer in operation["responses"].items():
             if status.startswith(("4", "5")):
@@ -93,7 +91,6 @@ def _refusals() -> Iterator[tuple[str, Json]]:
 
 
 def test_what_makes_clients_of_it_finds_all_that_it_needs() -> None:
-    """Each array says what is in it, each reference leads somewhere, and each operation has a name of its own."""
     openapi = document()
     for schema in _objects(openapi):
         kinds = schema.get("type")
@@ -108,7 +105,7 @@ def test_what_makes_clients_of_it_finds_all_that_it_needs() -> None:
 
 @pytest.mark.process
 def test_names_differ_without_their_case_and_punctuation() -> None:
-    """Generators make classes and members of them: `MessageDelta` and `message_delta` become one."""
+    """Generators make classes and members of these names: `MessageDelta` and `message_delta` would become one."""
     whole = document()
     groups = [[operation["operationId"] for _, _, operation in _operations()]]
     groups += [[*components] for components in whole["components"].values()]
@@ -123,13 +120,13 @@ def test_names_differ_without_their_case_and_punctuation() -> None:
 
 
 def test_constants_and_choices_name_their_types() -> None:
-    """Without a type, the OpenAPI Generator takes any value: a client of it reads each `ping` as a `message_stop`."""
+    """Without a type, the OpenAPI Generator accepts any value: its client reads each `ping` as a `message_stop`."""
     untyped = [node for node in _described(document()) if node.keys() & {"const", "enum"} and "type" not in node]
     assert untyped == []
 
 
 def test_the_object_of_any_type_is_the_last_of_several_by_name_too() -> None:
-    """The OpenAPI Generator sorts them by name for Java, and its clients take the first that fits."""
+    """For Java, the OpenAPI Generator sorts them by name, and its clients take the first that fits."""
     found = []
     for schema in document()["components"]["schemas"].values():
         objects = sorted(schema.get("anyOf", ()), key=lambda each: str(each.get("$ref")).replace("_", "").lower())
@@ -178,7 +175,7 @@ def _kinds(kind: type[errors.ApiError]) -> set[type[errors.ApiError]]:
 def test_every_error_code_is_described_with_its_status_and_no_other() -> None:
     told = {(status, code) for status, answer in _refusals() for code in described.codes(answer)}
     known = {(str(kind.status), str(kind.code)) for kind in _kinds(errors.ApiError)}
-    assert told == known - {("503", errors.CostUnresolvable.code)}  # in streams alone
+    assert told == known - {("503", errors.CostUnresolvable.code)}  # it occurs only in streams
 
 
 @pytest.mark.parametrize("name", ["ErrorObject", "MessageErrorObject"])
@@ -189,7 +186,7 @@ def test_an_error_lists_every_code_of_the_catalogue_and_takes_a_providers_own(na
 
 
 def test_every_error_is_a_component_that_generators_make_a_class_of() -> None:
-    """OpenAPI Generator makes an empty class where something stands beside a reference, and wraps each choice."""
+    """The OpenAPI Generator makes an empty class if a reference has a sibling, and wraps each choice."""
     schemas = document()["components"]["schemas"]
     for _, method, operation in _operations():
         failed = {status: each for status, each in operation["responses"].items() if not status.startswith(("2", "3"))}
@@ -245,7 +242,7 @@ JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", l
 
 
 def _same(field: Any, schema: Json) -> None:
-    """A field that is checked, and its description: type, bounds, choices, default."""
+    """Checks that a validated field and its description agree on type, bounds, choices and default."""
     schema = schema if "$ref" not in schema else followed(schema)
     if isinstance(field, ChoiceField | DrfChoiceField):
         assert [each for each in schema["enum"] if each is not None] == list(field.choices), field.field_name

@@ -1,4 +1,4 @@
-"""`/docs`: the documents as pages that need no key, no script and nothing from elsewhere."""
+"""Tests `/docs`, the documents as pages, which need neither a key nor a script nor other sites."""
 
 import re
 

@@ -1,6 +1,7 @@
-"""Schemathesis reads the OpenAPI document and sends what it allows and what it does not, to a real gateway.
+"""Runs Schemathesis, which sends requests that the OpenAPI document allows or forbids, against a real gateway.
 
-It is kept in `var/schemathesis`, apart from the development packages: its plugins would load with every test.
+It is installed in `var/schemathesis`, apart from the development packages, because its plugins would load with every
+test.
 """
 
 import fcntl
@@ -15,15 +16,15 @@ from tests.servers.customer import Customer
 from tests.servers.process import ROOT
 
 VERSION = "4.32.5"
-# Requests of each endpoint in the campaign, the same at each run; if a number is asked for they are others at each run,
-# beside some 2,000 that go through the values of each field.
+# This is the number of requests for each endpoint, in addition to some 2,000 that go through the values of each field.
+# The campaign sends the same ones at each run; if a number is given, they differ at each run.
 ASKED = os.environ.get("SCHEMATHESIS_EXAMPLES")
 FIXED = ("--phases", "examples,fuzzing", "--seed", "1")
 CAMPAIGN = (
     ("--max-examples", ASKED, "--phases", "examples,coverage,fuzzing") if ASKED else ("--max-examples", "4", *FIXED)
 )
 SMOKE = ("--max-examples", "1", *FIXED, "--include-path-regex", "/(chat/completions|aliases)$")
-# Valid by its shape may still be refused for what it says: an unknown model, a target that is not served.
+# A request with a valid shape may still be refused for its content: an unknown model, a target that is not served.
 NOT_OURS = "positive_data_acceptance"
 
 
@@ -51,19 +52,19 @@ def test_no_request_gets_an_answer_that_is_not_described(
         text=True,
         check=False,
     )
-    print(ran.stdout[-2000:])  # noqa: T201  # how many there were
+    print(ran.stdout[-2000:])  # noqa: T201  # shows how many requests there were
     assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
 
 
 def schemathesis() -> Path:
-    """The program, installed once."""
+    """Returns the program, which is installed once."""
     venv = ROOT / "var" / f"schemathesis-{VERSION}"
     venv.parent.mkdir(exist_ok=True)
     with (venv.parent / "schemathesis.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (venv / "installed").exists():
             python, uv = str(venv / "bin" / "python"), str(ROOT / "var" / "uv" / "bin" / "uv")
-            has_uv = Path(uv).exists()  # as it does once `make` has installed what tests need
+            has_uv = Path(uv).exists()  # exists once `make` has installed what tests need
             create = [uv, "venv"] if has_uv else [sys.executable, "-m", "venv"]
             install = [uv, "pip", "install", "--python", python] if has_uv else [python, "-m", "pip", "install"]
             subprocess.run([*create, "--clear", venv], check=True)

@@ -1,7 +1,7 @@
-"""`make replay`: plays the recorded answers of real providers through a gateway, and compares what clients get.
+"""`make replay` plays the recorded answers of real providers through a gateway, and compares what clients receive.
 
-Each is asked for in several ways (`asking`); what was recorded says what must come (`truth`). Ends with status 1 where
-an answer is not as recorded, with 0 and one line where there are no recordings.
+Each recording is requested in several ways (`asking`); the expected answer is derived from the recording (`truth`). The
+exit status is 1 if an answer differs from its recording. Without recordings it prints one line and exits with 0.
 """
 
 import argparse
@@ -23,13 +23,13 @@ from tests.servers.databases import MigratedDatabases
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.replay", description=__doc__)
     parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
-    parser.add_argument("--workers", type=int, default=1, help="of the gateway")
-    parser.add_argument("--seed", type=int, default=24, help="of the places where bodies are cut")
-    parser.add_argument("--only", default="", help="recordings in whose id this regular expression is found")
+    parser.add_argument("--workers", type=int, default=1, help="number of the gateway's workers")
+    parser.add_argument("--seed", type=int, default=24, help="seed for the places where bodies are cut")
+    parser.add_argument("--only", default="", help="play only recordings whose id contains this regular expression")
     options = parser.parse_args(arguments)
     files = recordings.files()
     if not files:
-        where = f"{recordings.BESIDE} beside the checkout, or in the folder that {recordings.VARIABLE} names"
+        where = f"{recordings.BESIDE} next to the checkout, or in the folder that {recordings.VARIABLE} names"
         sys.stdout.write(f"Nothing is replayed: there are no recordings in {where}.\n")
         return 0
     chosen = [recording for recording in recordings.read(files) if re.search(options.only, recording.id)]
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
 
 
 def report(chosen: Iterable[Recording], outcomes: list[Outcome]) -> str:
-    """The tables and the failures."""
+    """Returns the tables and the list of failures, in Markdown."""
     sizes: dict[tuple[str, ...], list[int]] = {}
     for recording in chosen:
         size = sizes.setdefault((recording.provider, recording.api), [0, 0, 0])

@@ -1,8 +1,8 @@
-"""The ways in which a recorded answer is asked for, and which of the recorded requests the API refuses.
+"""Builds the requests for which a recorded answer is played, and predicts which recorded requests the API refuses.
 
-`native` is its own client's request with the model swapped. Where the API refuses that, as its documents say, `plain`
-asks in the same form for nothing special. `cut` is the same with the body in pieces, `joined` asks whole for what
-comes as a stream. `as-…` are clients of the other forms.
+`native` is the recorded client's own request with the model replaced. If the API refuses that request, as its documents
+describe, `plain` is a request of the same form without special fields. `cut` gets the body in pieces, `joined` requests
+a whole answer although the recording is a stream, and `as-…` are clients of the other forms.
 """
 
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ PLAIN: dict[str, Json] = {
     "completions": {"prompt": "Hello"},
 }
 OTHER_FORMS = {"chat": ("messages", "responses"), "messages": ("chat", "responses")}
-# docs/api.md#other-fields
+# docs/api.md#other-fields lists these fields.
 REROUTING = (
     *("provider", "providers", "models", "route", "fallbacks", "preset", "api_base", "base_url", "api_key"),
     *("max_price", "transforms", "plugins", "search_parameters", "web_search_options", "inference_geo"),
 )
-# Tools of the Messages API that the client runs itself, by the beginning of their type.
+# The client itself runs tools of the Messages API whose type begins like this.
 RUN_BY_CLIENTS = ("bash_", "text_editor_", "memory_")
-# docs/api.md#responses
+# docs/api.md#responses lists these fields.
 NOTHING_KEPT = ("previous_response_id", "conversation", "prompt", "context_management", "moderation")
 INPUT_ITEMS = (
     *("message", "reasoning", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"),
@@ -42,14 +42,14 @@ INPUT_ITEMS = (
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """One request of a replay."""
+    """Holds one request of a replay."""
 
     recording: Recording
     way: str
     form: str
     body: Json
     headers: dict[str, str]
-    refused_for: frozenset[str] = frozenset()  # the fields, one of which the API must refuse
+    refused_for: frozenset[str] = frozenset()  # the API must refuse the request for one of these fields
 
     @property
     def path(self) -> str:
@@ -61,10 +61,10 @@ class ReplayRequest:
 
 
 def ways(recording: Recording) -> Iterator[ReplayRequest]:
-    """Every request that a recording is asked for by."""
+    """Yields every request that is made for a recording."""
     own = recording.api
     recorded = {name: value for name, value in recording.request.items() if name != "stream"}
-    request = PLAIN.get(own, {}) | recorded | _stream(recording)  # of some the answer alone was recorded, or parts
+    request = PLAIN.get(own, {}) | recorded | _stream(recording)  # some recordings lack all or parts of the request
     refused = refusals(recording)
     yield _asked(recording, "native", own, request, refused)
     if refused and own in PLAIN:
@@ -97,7 +97,7 @@ def _stream(recording: Recording) -> Json:
 
 
 def refusals(recording: Recording) -> frozenset[str]:
-    """The fields for which the API refuses the recorded request, each as `param` names it. Null means absent."""
+    """Returns the fields for which the API refuses the request, as `param` names them. Null counts as absent."""
     request = {name: value for name, value in recording.request.items() if value is not None}
     return frozenset(_refusals(recording.api, request))
 
@@ -158,7 +158,7 @@ def _of_responses(request: Json) -> Iterator[str]:
 
 
 def _parts(request: Json, field: str, name: str) -> Iterator[tuple[str, Json]]:
-    """The parts of what messages or items have under this name, each with its path."""
+    """Yields each part in this member of the messages or items, with its path."""
     items = request.get(field)
     for position, item in enumerate(items if isinstance(items, list) else ()):
         parts = item.get(name) if isinstance(item, dict) else None

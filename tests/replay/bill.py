@@ -1,6 +1,6 @@
-"""What a recorded answer costs, recomputed in plain Decimal from the usage that its provider reported.
+"""Recomputes what a recorded answer costs, in plain Decimal, from the usage that its provider reported.
 
-The rules are those of docs/api.md#cost and docs/providers.md#usage. None of the product's code is used.
+The rules are in docs/api.md#cost and docs/providers.md#usage. None of the product's code is used.
 """
 
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from tests.replay.site import PRICES
 
 TEN_DIGITS = Decimal("1E-10")
 MILLION = 1_000_000
-# Other names of the cached tokens, beside the counts.
+# Some providers report the cached tokens under one of these names, next to the counts.
 CACHED = ("cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens")
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Disjoint buckets, and reasoning, which is a part of the completion. None: it was not reported."""
+    """Holds disjoint buckets; `reasoning` is part of the completion. None means that a count was not reported."""
 
     uncached: int
     read: int | None = None
@@ -28,7 +28,7 @@ class Tokens:
     written_1h: int | None = None
     completion: int = 0
     reasoning: int | None = None
-    flags: frozenset[str] = frozenset()  # of what contradicts itself in them
+    flags: frozenset[str] = frozenset()  # flags for contradictions in the usage
 
     @property
     def prompt(self) -> int:
@@ -36,7 +36,7 @@ class Tokens:
 
 
 def cost(tokens: Tokens) -> Decimal:
-    """The prompt's part and the completion's, each rounded once."""
+    """Returns the cost in EUR: prompt and completion are rounded once each."""
     prompt = (
         tokens.uncached * PRICES["prompt"]
         + (tokens.read or 0) * PRICES["cache_read"]
@@ -48,14 +48,14 @@ def cost(tokens: Tokens) -> Decimal:
 
 
 def tokens_of(recording: Recording, usage: Any) -> Tokens | None:
-    """The buckets of a reported usage; None where it does not count the prompt and the answer."""
+    """Returns the buckets of a reported usage, or None if it does not count both the prompt and the answer."""
     if not isinstance(usage, dict):
         return None
     match recording.api:
         case "messages":
             return _of_messages(usage)
         case "embeddings":
-            # An embedding has no other tokens than its prompt's, under whichever name.
+            # An embedding has only prompt tokens, under either name.
             prompt = usage.get("prompt_tokens", usage.get("total_tokens"))
             return None if prompt is None else _prompt(usage, prompt)
         case "responses":
@@ -72,13 +72,13 @@ def tokens_of(recording: Recording, usage: Any) -> Tokens | None:
 def _of_chat(usage: Json, total_includes: str | None) -> Tokens | None:
     prompt, completion, total = (usage.get(f"{name}_tokens") for name in ("prompt", "completion", "total"))
     if completion is None and total == prompt:
-        completion = 0  # nothing was said, and nothing is left to count
+        completion = 0  # the model wrote nothing, so there is nothing to count
     if prompt is None or completion is None:
         return None
     tokens = _prompt(usage, prompt)
     reasoning = _object(usage.get("completion_tokens_details")).get("reasoning_tokens")
     beyond = (total or 0) - prompt - completion
-    # Reasoning is a part of the completion, unless the total says that it comes on top.
+    # Reasoning is part of the completion, unless the total shows that it was added on top.
     if reasoning and beyond == reasoning:
         completion += beyond
     elif total_includes == "total_includes_reasoning" and beyond > 0:
@@ -92,7 +92,7 @@ def _of_chat(usage: Json, total_includes: str | None) -> Tokens | None:
 
 
 def _prompt(usage: Json, prompt: int) -> Tokens:
-    """The prompt's buckets. More cached tokens than there are is a fault of the detail: none counts as cached."""
+    """Returns the prompt's buckets. If more tokens are reported as cached than the prompt has, none count as cached."""
     details = _object(usage.get("prompt_tokens_details"))
     read = details.get("cached_tokens")
     for name in CACHED:
@@ -108,7 +108,7 @@ def _of_messages(usage: Json) -> Tokens | None:
     written, parts = usage.get("cache_creation_input_tokens"), usage.get("cache_creation")
     written_1h = None
     if isinstance(parts, dict):
-        # Parts are told at the start alone: what the total has beyond them was written for the usual 5 minutes.
+        # The parts are reported only at the start. What the total adds later was written for the usual five minutes.
         written_1h = parts.get("ephemeral_1h_input_tokens")
         in_parts = parts.get("ephemeral_5m_input_tokens")
         written = max(in_parts or 0, (written or 0) - (written_1h or 0)) if written is not None else in_parts

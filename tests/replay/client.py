@@ -1,4 +1,4 @@
-"""An answer of the gateway's as a client of its form reads it, strictly."""
+"""Reads an answer of the gateway strictly, as a client of its form does."""
 
 import json
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ ERRORS = ("error", "response.failed")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came: a status of 0 is that of a connection that broke."""
+    """Holds a response; a status of 0 means that the connection broke."""
 
     status: int
     headers: dict[str, str]
@@ -23,7 +23,7 @@ class Reply:
 
 @dataclass(slots=True)
 class Answer:
-    """An answer with status 200. `failed` is why its stream broke, where it did."""
+    """Holds an answer with status 200. `failed` is the error with which its stream broke off, or empty."""
 
     whole: Json
     events: list[Json]
@@ -32,7 +32,7 @@ class Answer:
 
 
 def read(form: str, body: str, *, streamed: bool) -> Answer:
-    """The answer. Raises ValueError where it is none of this form."""
+    """Reads an answer. Raises ValueError if it does not follow the form."""
     if streamed:
         return _stream(form, body)
     whole = json.loads(body, parse_float=Decimal)
@@ -74,12 +74,12 @@ def _stream(form: str, body: str) -> Answer:
 
 
 def _chunks(form: str, told: list[str], names: list[str | None]) -> Answer:
-    """A stream of chunks, as docs/api.md#chunks promises them."""
+    """Reads a stream of chunks, and checks what docs/api.md#chunks promises."""
     _require(not any(names), "an event has a name")
     if told[-1] != DONE:
         return Answer({}, [], {}, failed=told[-1])
     chunks: list[Json] = [json.loads(data, parse_float=Decimal) for data in told[:-1]]
-    _require([chunk for chunk in chunks if "usage" in chunk] == chunks[-1:], "usage is not on the last chunk alone")
+    _require([chunk for chunk in chunks if "usage" in chunk] == chunks[-1:], "not only the last chunk has usage")
     for name in ("id", "object", "created", "model"):
         _require(len({chunk[name] for chunk in chunks}) == 1, f"chunks differ in {name}")
     choices = [choice for chunk in chunks for choice in chunk["choices"]]
@@ -97,13 +97,13 @@ def _chunks(form: str, told: list[str], names: list[str | None]) -> Answer:
 
 
 def _require_calls(choices: list[Json]) -> None:
-    """Numbered from 0 without gaps, named once."""
+    """Checks that tool calls are numbered from 0 without gaps, and that each has its id once."""
     begun = 0
     for choice in choices:
         for fragment in choice["delta"].get("tool_calls") or ():
             is_new = fragment["index"] == begun
             _require(is_new or fragment["index"] < begun, "tool calls are numbered with a gap")
-            _require(("id" in fragment) == is_new, "a tool call's id does not come once")
+            _require(("id" in fragment) == is_new, "a tool call does not have its id exactly once")
             begun += is_new
 
 

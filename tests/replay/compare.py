@@ -1,4 +1,4 @@
-"""Whether a client got what was recorded, in the recording's form or in another one."""
+"""Compares what a client received with what was recorded, in the recording's form or in another one."""
 
 import base64
 import re
@@ -13,7 +13,7 @@ from tests.replay.recordings import Json
 from tests.replay.said import Said, with_old_call
 from tests.replay.truth import Truth
 
-# Set by the gateway; fillers of a provider's wire, which say nothing; an error behind the finish, which ends nothing.
+# The gateway sets some of these; others are fillers of a provider's protocol; an error after the finish ends nothing.
 OWN_OF_CHAT = (
     *("id", "object", "created", "model", "choices", "usage", "gateway_metadata"),
     *("obfuscation", "p", "x_groq", "error"),
@@ -27,12 +27,12 @@ OWN = {
 }
 OF_CHOICE = ("index", "message", "text", "finish_reason", "delta")
 CALL_ID = re.compile(r"calls\.\d+\.id\.$")
-ABSURD = 2.0**20  # no embedding has such a number
-KEEP_ALIVE = ("ping", "keepalive")  # of the provider's own line
+ABSURD = 2.0**20  # no number in an embedding is this large
+KEEP_ALIVE = ("ping", "keepalive")  # keep-alives of the provider's connection
 
 
 def in_own_form(asked: ReplayRequest, truth: Truth, answer: Answer) -> Iterator[str]:
-    """Where an answer differs from all that the provider said."""
+    """Yields the differences between an answer and everything that the provider sent."""
     form = asked.form
     if form in ("chat", "completions"):
         yield from _choices(truth, answer)
@@ -44,24 +44,24 @@ def in_own_form(asked: ReplayRequest, truth: Truth, answer: Answer) -> Iterator[
 
 
 def in_form(form: str, truth: Truth, answer: Answer) -> Iterator[str]:
-    """Where an answer differs from what this other form can say."""
+    """Yields the differences between an answer and the part of the recording that this other form can express."""
     expected, got = _plain(with_old_call(truth.choices[0])), _plain(answer.choices[0])
     if form == "messages":
-        # A refusal is text there, and ends as one; a tool's input is an object.
+        # In the Messages API a refusal is text with a stop reason of its own, and a tool's input is an object.
         expected["text"] += expected["refusal"]
         if expected["refusal"] and expected["finish"] == "stop":
             expected["finish"] = "content_filter"
         expected["refusal"] = ""
         if expected["signed"] or "reasoning_details" in truth.choices[0].more:
-            # What a provider signs is behind the id of a call, which clients send back.
+            # A provider's signature is appended to the id of a call, which clients send back.
             got["calls"] = [{**call, "id": call["id"].partition("_gw1_")[0]} for call in got["calls"]]
         for call in expected["calls"]:
             if not isinstance(call["arguments"], dict):
                 call["arguments"] = {"invalid_arguments": call["arguments"]}
-    if form != "chat":  # elsewhere it goes encrypted, to who asks for that
+    if form != "chat":  # other forms have it encrypted, and only on request
         expected["signed"] = got["signed"] = []
     if form == "responses" and expected["finish"] in ("stop", "tool_calls"):
-        expected["finish"] = "tool_calls" if expected["calls"] else "stop"  # both are `completed` there
+        expected["finish"] = "tool_calls" if expected["calls"] else "stop"  # both are `completed` in Responses
     yield from differences("", expected, got)
 
 
@@ -82,7 +82,7 @@ def _by_index(answer: Json) -> dict[int, Json]:
 
 
 def _plain(choice: Said) -> Json:
-    """What every form can say."""
+    """Returns the part of a choice that every form can express."""
     calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in choice.calls]
     spoken = {"text": choice.text, "reasoning": choice.reasoning, "refusal": choice.refusal}
     return {**spoken, "calls": calls, "cited": choice.cited, "signed": choice.signed, "finish": choice.finish}
@@ -90,29 +90,29 @@ def _plain(choice: Said) -> Json:
 
 def _vectors(asked: ReplayRequest, truth: Truth, answer: Answer) -> Iterator[str]:
     recorded, came = vectors_of(truth.answer), vectors_of(answer.whole)
-    if not all(map(is_readable, recorded)):  # the judge expects a refusal if the client asked for floats
+    if not all(map(is_readable, recorded)):  # the judge expects a refusal if the client requested floats
         if came != recorded:
-            yield "other vectors"
+            yield "the vectors differ"
         return
     if any(isinstance(vector, str) != (asked.body.get("encoding_format") == "base64") for vector in came):
-        yield "vectors in another format than was asked for"
+        yield "vectors in another format than the client requested"
     if list(map(_floats, recorded)) != list(map(_floats, came)):
-        yield "other vectors"
+        yield "the vectors differ"
 
 
 def vectors_of(answer: Json) -> list[Any]:
-    """The vectors in the order of the inputs."""
+    """Returns the vectors in the order of the inputs."""
     return [entry["embedding"] for entry in sorted(answer["data"], key=lambda entry: entry.get("index", 0))]
 
 
 def _floats(vector: Any) -> list[float]:
-    """32-bit numbers, which base64 has in their own bytes."""
+    """Returns 32-bit numbers, which base64 encodes as their own bytes."""
     raw = base64.b64decode(vector) if isinstance(vector, str) else struct.pack(f"<{len(vector)}f", *map(float, vector))
     return [number for (number,) in struct.iter_unpack("<f", raw)]
 
 
 def is_readable(vector: Any) -> bool:
-    """Whether it is one of 32-bit floats. 8-bit numbers that are read so have absurd sizes."""
+    """Tells whether a vector consists of 32-bit floats. 8-bit numbers that are read as floats have absurd sizes."""
     try:
         return all(abs(number) < ABSURD for number in _floats(vector))
     except struct.error:
@@ -130,7 +130,7 @@ def _events(form: str, recorded: list[Json], came: list[Json]) -> Iterator[str]:
 
 
 def _bare(form: str, event: Json) -> Json:
-    """An event without what the gateway sets in it."""
+    """Returns an event without the members that the gateway sets."""
     bare = _without(event, ("usage", "gateway_metadata", "sequence_number"))
     for name in ("message", "response"):
         if isinstance(bare.get(name), dict):
@@ -143,7 +143,7 @@ def _without(source: Json, names: tuple[str, ...]) -> Json:
 
 
 def differences(path: str, expected: Any, got: Any) -> Iterator[str]:
-    """Where two values of JSON differ. Null and absent are the same."""
+    """Yields the differences between two JSON values. Null and absent are equal."""
     if isinstance(expected, dict) and isinstance(got, dict):
         for name in {**expected, **got}:
             yield from differences(f"{path}{name}.", expected.get(name), got.get(name))
@@ -151,7 +151,7 @@ def differences(path: str, expected: Any, got: Any) -> Iterator[str]:
         for position, both in enumerate(zip(expected, got, strict=True)):
             yield from differences(f"{path}{position}.", *both)
     elif expected == "" and CALL_ID.search(path):
-        if not got:  # a call that its provider gave no id has one here
+        if not got:  # the gateway gives an id to a call that the provider sent without one
             yield f"{path.rstrip('.')} is missing"
     elif expected != got and not (isinstance(expected, float) and got == Decimal(repr(expected))):
         yield f"{path.rstrip('.')} is {_short(got)}, not {_short(expected)}"

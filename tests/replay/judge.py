@@ -1,4 +1,4 @@
-"""The verdict on one request of a replay."""
+"""Judges one request of a replay."""
 
 import json
 import re
@@ -17,13 +17,13 @@ from tests.replay.truth import Truth, truth_of
 OF_THE_OPERATOR = re.compile("api key|exceeded your current quota", re.IGNORECASE)
 NO_MODEL = re.compile("model .* does not exist|model .* not found", re.IGNORECASE)
 VERDICTS = ("passed", "refused", "failed")
-# Of a request: set by the gateway in what goes upstream, or told by it in another way.
+# The gateway sets these fields in the upstream request, or expresses them differently.
 RESET = ("model", "stream", "stream_options", "store", "max_tokens", "max_completion_tokens")
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one request, and what its record must say. Without a `cost` it is that of the record's tokens."""
+    """Holds the verdict on one request. Its record must show `cost`; if None, the cost of the record's tokens."""
 
     asked: ReplayRequest
     verdict: str = "passed"
@@ -40,7 +40,7 @@ class Outcome:
 
 
 def judged(asked: ReplayRequest, reply: Reply, upstream: Json | None) -> Outcome:
-    """The outcome of one request. `upstream` is what its provider was asked, if it was."""
+    """Judges one request. `upstream` is the request that reached its provider, if one did."""
     outcome = Outcome(asked)
     try:
         for reason in _faults(outcome, truth_of(asked.recording), reply, upstream):
@@ -57,11 +57,11 @@ def _faults(outcome: Outcome, truth: Truth, reply: Reply, upstream: Json | None)
         yield from _of_refusal(asked, reply, upstream)
     elif truth.refusal is not None:
         if upstream is None and reply.status == 400 and truth.refusal[0] == 400:
-            outcome.verdict = "refused"  # what the provider refused too: a field out of its shape or its bounds
+            outcome.verdict = "refused"  # as the provider did: a field has the wrong shape or is out of bounds
         else:
             yield from _of_error(asked, *truth.refusal, reply)
     elif truth.break_off is not None:
-        if not asked.streamed:  # nothing of a whole answer was sent yet
+        if not asked.streamed:  # no part of a whole answer was sent yet
             yield from _of_error(asked, *truth.break_off, reply)
         else:
             outcome.generation = reply.headers["x-generation-id"]
@@ -88,14 +88,14 @@ def _of_refusal(asked: ReplayRequest, reply: Reply, upstream: Json | None) -> It
 
 
 def _of_error(asked: ReplayRequest, status: int, words: str, reply: Reply) -> Iterator[str]:
-    """An error of the provider's, told as docs/api.md#upstream-errors says."""
+    """Checks that an error of the provider is passed on as docs/api.md#upstream-errors describes."""
     if status in (400, 429) and OF_THE_OPERATOR.search(words):
         told = json.loads(reply.body)["error"]["message"]
         if reply.status != 503 or "refuses the gateway itself" not in told:
-            yield f"{reply.status} for the operator's trouble: {reply.body[:200]}"
+            yield f"{reply.status} for an error that concerns the operator: {reply.body[:200]}"
         return
     if status == 400 and NO_MODEL.search(words):
-        status = 404  # the catalogue's fault, not the request's
+        status = 404  # the catalogue is at fault, not the request
     expected = 400 if status in (400, 413, 422) else 503
     if status == 429 and asked.form in ("messages", "responses"):
         expected = 429
@@ -106,16 +106,16 @@ def _of_error(asked: ReplayRequest, status: int, words: str, reply: Reply) -> It
     if (reply.headers.get("x-should-retry") == "false") != is_futile:
         yield f"x-should-retry is {reply.headers.get('x-should-retry')} for the provider's {status}"
     if status in (401, 403):
-        # Its words carry fragments of the key: none of them that is no plain word may come through.
+        # The provider quotes fragments of the key: no word that looks like one may reach the client.
         for word in re.findall(r"[^\s\"'.,:]{5,}", words):
             if re.search(r"[\d*<>_-]", word) and word in reply.body:
-                yield f"the provider's words on a key: {word}"
+                yield f"a part of a key from the provider's message: {word}"
     else:
         yield from _of_words(words, json.loads(reply.body)["error"]["message"])
 
 
 def _of_words(words: str, told: str) -> Iterator[str]:
-    """The provider's words are quoted: the beginning of them, without addresses, which never are."""
+    """Checks that the beginning of the provider's message is quoted. Addresses in it are never quoted."""
     missing = [word for word in _plain_words(words[:200])[:-1] if word not in _plain_words(told)]
     if missing or not told:
         yield f"does not quote {' '.join(missing)!r}: {told}"
@@ -126,7 +126,7 @@ def _plain_words(text: str) -> list[str]:
 
 
 def _is_unreadable(asked: ReplayRequest, truth: Truth, reply: Reply) -> bool:
-    """Whether a vector of other numbers than the floats that were asked for was refused, as docs/providers.md says."""
+    """Tells whether a client of floats was refused other numbers, as docs/providers.md describes."""
     if asked.body.get("encoding_format") is None:
         return False
     if asked.form != "embeddings" or reply.status != 503 or reply.headers.get("x-should-retry") != "false":
@@ -142,7 +142,7 @@ def _of_answer(outcome: Outcome, truth: Truth, reply: Reply) -> Iterator[str]:
     if answer.failed:
         yield f"broke: {answer.failed[:300]}"
         return
-    # Choices that nobody asked for are left out.
+    # Choices beyond those that were requested are left out.
     truth.choices = {index: each for index, each in truth.choices.items() if index < (asked.body.get("n") or 1)}
     yield from _of_bill(asked.form, truth, answer.whole["usage"])
     if asked.form == asked.recording.api:
@@ -154,7 +154,7 @@ def _of_answer(outcome: Outcome, truth: Truth, reply: Reply) -> Iterator[str]:
 def _of_bill(form: str, truth: Truth, usage: Json) -> Iterator[str]:
     yield from _told_of_money(usage)
     if truth.tokens is None:
-        return  # what nobody counted is estimated: the ledger is compared with its own tokens
+        return  # not reported, so estimated: the ledger is compared with its own tokens
     if Decimal(usage["cost"]) != truth.cost:
         yield f"cost is {usage['cost']}, not {truth.cost}"
     for name, expected in _published(form, truth.tokens).items():
@@ -166,16 +166,16 @@ def _of_bill(form: str, truth: Truth, usage: Json) -> Iterator[str]:
 
 
 def _told_of_money(usage: Json, path: str = "usage.") -> Iterator[str]:
-    """What the operator pays is told to nobody."""
+    """Checks that the answer does not reveal what the operator pays."""
     for name, value in usage.items():
         if isinstance(value, dict):
             yield from _told_of_money(value, f"{path}{name}.")
         if path + name != "usage.cost" and ("cost" in name or "price" in name):
-            yield f"{path}{name} is told"
+            yield f"{path}{name} is published"
 
 
 def _published(form: str, tokens: Tokens) -> dict[str, int | None]:
-    """The members of a form's usage. What was not reported may be absent or 0."""
+    """Returns the members of a form's usage. A count that was not reported may be absent or 0."""
     prompt, completion = tokens.prompt, tokens.completion
     writes = [count for count in (tokens.written, tokens.written_1h) if count is not None]
     written = sum(writes) if writes else None
@@ -199,7 +199,7 @@ def _published(form: str, tokens: Tokens) -> dict[str, int | None]:
 
 
 def _of_request(asked: ReplayRequest, reply: Reply, upstream: Json) -> Iterator[str]:
-    """The provider was asked as its own client asks it, but for what the client was told."""
+    """Checks that the provider received the client's request, apart from the adjustments that the answer lists."""
     left_out = (*RESET, *reply.headers.get("x-gateway-adjusted-params", "").replace(",", " ").split())
     sent, came = (
         {name: value for name, value in body.items() if name not in left_out}
@@ -208,12 +208,15 @@ def _of_request(asked: ReplayRequest, reply: Reply, upstream: Json) -> Iterator[
     yield from compare.differences("asked ", sent, came)
     caps = [asked.body[name] for name in ("max_completion_tokens", "max_tokens") if asked.body.get(name) is not None]
     if caps and caps[0] not in (upstream["body"].get("max_tokens"), upstream["body"].get("max_completion_tokens")):
-        yield f"a cap of {caps[0]} is not asked for"
+        yield f"the cap of {caps[0]} is missing upstream"
 
 
 def _in_plain_words(body: Json) -> Json:
-    """The request in the words that every provider knows: a tool is a function, `any` tool is `required`, a prompt is
-    no list, and what clients of other routers send is mapped as docs/api.md#other-fields says."""
+    """Returns the request in terms that every provider understands.
+
+    A tool is a function, `any` tool is `required`, a prompt is not a list, and fields of other routers' clients are
+    mapped as docs/api.md#other-fields describes.
+    """
     body = dict(body)
     choice, prompt = body.get("tool_choice"), body.get("prompt")
     if body.get("tools"):

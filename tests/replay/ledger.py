@@ -1,4 +1,4 @@
-"""The ledger after a replay: each answered request has exactly one record, at the cost that was computed for it."""
+"""Checks the ledger after a replay: each answered request has exactly one record, with the computed cost."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.servers.customer import Customer
 
 
 def compare(customer: Customer, outcomes: list[Outcome]) -> None:
-    """Fails the outcomes whose record is missing, doubled or wrong. Raises AssertionError where the books are."""
+    """Fails outcomes whose record is missing, duplicated or wrong. Raises AssertionError if the books are wrong."""
     records: dict[str, list[Json]] = {}
     for record in _records(customer):
         records.setdefault(record["generation_id"], []).append(record)
@@ -23,10 +23,10 @@ def compare(customer: Customer, outcomes: list[Outcome]) -> None:
             found = records.pop(outcome.generation, [])
             for reason in _faults(outcome, found, *kept.get(outcome.generation, (None, ""))):
                 outcome.fail(reason)
-    for of_nobody in records.values():  # an answer that was not read to its end, or a request that got none
+    for of_nobody in records.values():  # the answer was not read to its end, or the request got none
         for record in of_nobody:
             blamed = next(outcome for outcome in outcomes if outcome.asked.body["model"] == record["model"])
-            blamed.fail(f"a record of no answer: {record['generation_id']}")
+            blamed.fail(f"a record without an answer: {record['generation_id']}")
 
 
 def _faults(outcome: Outcome, found: list[Json], reported: Any, flags: str) -> Iterator[str]:
@@ -50,7 +50,7 @@ def _faults(outcome: Outcome, found: list[Json], reported: Any, flags: str) -> I
 
 
 def _texts(path: str, kept: Any) -> Iterator[str]:
-    """What a record has of a usage beside numbers."""
+    """Yields the texts in a record's usage, which should contain only numbers."""
     if isinstance(kept, dict):
         for name, value in kept.items():
             yield from _texts(f"{path}.{name}", value)
@@ -74,7 +74,7 @@ def _records(customer: Customer) -> Iterator[Json]:
 
 
 def _kept(customer: Customer) -> dict[str, tuple[Any, str]]:
-    """Of each record what it keeps of the provider's usage, and its flags."""
+    """Returns the provider's usage that each record keeps, and the record's flags."""
     rows = customer.gateway.query("SELECT id, upstream_usage, flags FROM billing_generation")
     return {
         f"gen-{str(identity).replace('-', '')}": (json.loads(reported) if reported else None, flags or "")

@@ -1,6 +1,6 @@
-"""Answers of real providers that others have recorded: JSON lines, one exchange each, in `*.jsonl.gz`.
+"""Reads recorded answers of real providers: JSON lines, one exchange each, in `*.jsonl.gz`.
 
-They lie beside the checkout, in a folder `recorded` of one of its neighbours, or where `REPLAY_RECORDINGS` says.
+They are in a folder `recorded` of a neighbour of the checkout, or in the folder named by `REPLAY_RECORDINGS`.
 """
 
 import gzip
@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One exchange: what was asked of a provider, and what it answered."""
+    """Holds one exchange: the request to a provider, and its answer."""
 
     id: str
     source: str
@@ -40,13 +40,13 @@ class Recording:
 
 
 def files() -> list[Path]:
-    """The files of recordings; none where there are none."""
+    """Returns the files of recordings, of which there may be none."""
     named = os.environ.get(VARIABLE)
     return sorted(Path(named).glob("*.jsonl.gz") if named else ROOT.parent.glob(BESIDE))
 
 
 def read(files: list[Path]) -> Iterator[Recording]:
-    """The recordings of these files, in order."""
+    """Yields the recordings of these files, in order."""
     for file in files:
         with gzip.open(file, "rt", encoding="utf-8") as lines:
             for line in lines:
@@ -56,7 +56,7 @@ def read(files: list[Path]) -> Iterator[Recording]:
 
 
 def events(body: str) -> Iterator[tuple[str | None, str]]:
-    """The events of a stream, each with its name, by the rules of server-sent events."""
+    """Yields the events of a stream, each with its name, by the rules of server-sent events."""
     name: str | None = None
     data: list[str] = []
     for line in body.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
@@ -68,12 +68,12 @@ def events(body: str) -> Iterator[tuple[str | None, str]]:
             data.append(line[5:].removeprefix(" "))
         elif line.startswith("event:"):
             name = line[6:].removeprefix(" ")
-    if data:  # cut before the blank line: what came is read all the same
+    if data:  # the stream was cut before the blank line: read what came
         yield name, "\n".join(data)
 
 
 def payloads(body: str) -> list[Json]:
-    """The JSON of a stream's events, without `[DONE]`. What is no JSON object is left out."""
+    """Returns the JSON of a stream's events, without `[DONE]` and without data that is not a JSON object."""
     found = []
     for _, data in events(body):
         if data.strip() != "[DONE]":

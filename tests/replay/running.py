@@ -1,4 +1,4 @@
-"""Plays recordings through a gateway of its own, and asks for each in every way."""
+"""Plays recordings through a gateway of its own, and requests each of them in every way."""
 
 import contextlib
 import http.client
@@ -18,11 +18,11 @@ from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 
 CLIENTS = 8
-SECONDS = 60  # for one answer: none waits for anything
+SECONDS = 60  # for one answer: none of them waits for anything
 
 
 class Clients:
-    """Of one gateway, each with a connection that it keeps."""
+    """Sends requests to one gateway, over connections that stay open."""
 
     def __init__(self, gateway: GatewayServer, key: str) -> None:
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
@@ -32,7 +32,7 @@ class Clients:
             self._idle.put(connection)
 
     def ask(self, asked: ReplayRequest) -> Reply:
-        """The answer to one request, by whoever is idle."""
+        """Sends one request on an idle connection and returns the reply."""
         connection = self._idle.get()
         try:
             connection.request("POST", asked.path, json.dumps(asked.body), {**self._headers, **asked.headers})
@@ -53,7 +53,7 @@ class Clients:
 def replayed(
     recordings: list[Recording], databases: MigratedDatabases, provider: PlayedProvider, *, workers: int = 1
 ) -> list[Outcome]:
-    """The outcome of every request, in order. `verify_ledger` is clean at the end."""
+    """Returns the outcome of every request, in order. Checks at the end that `verify_ledger` finds nothing."""
     gateway = GatewayServer(
         databases,
         plugin.scratch(),
@@ -73,7 +73,7 @@ def replayed(
 
 
 def _of_recording(recording: Recording, provider: PlayedProvider, clients: Clients) -> list[Outcome]:
-    """Its requests one after the other, so that what the provider was asked last is what this one led to."""
+    """Sends a recording's requests one by one, so that the provider's last request belongs to the current one."""
     outcomes = []
     for asked in asking.ways(recording):
         model = site.upstream_model(recording, cut=asked.way == "cut")

@@ -1,9 +1,9 @@
-"""What an answer says, in whichever form it came: text, reasoning, refusal, tool calls and why it ended.
+"""Reads what an answer contains in any form: text, reasoning, refusal, tool calls and the reason for its end.
 
-One reader for each form, for what was recorded as for what the gateway made of it. It knows nothing of the product's
-code. A stream is put together first: strings of a delta concatenate, lists of numbered objects merge by their
-`index`, other lists come one behind the other, objects merge by key, else the last wins (docs/providers.md).
-Identifiers come once.
+There is one reader for each form, both for recordings and for the gateway's answers. It uses none of the product's
+code. A stream is put together first: strings of a delta are concatenated, lists of numbered objects are merged by
+`index`, other lists are appended, objects are merged by key, and otherwise the last value wins (docs/providers.md).
+Identifiers are not concatenated.
 """
 
 import json
@@ -14,11 +14,11 @@ from typing import Any
 Json = dict[str, Any]
 
 ONCE = ("id", "type", "format", "role")
-# Where a model's reasoning stands in a chat: the first of these that is there.
+# A chat has the model's reasoning in the first of these members that is present.
 REASONING = ("reasoning_content", "reasoning")
 SPOKEN = ("role", "content", "refusal", *REASONING, "tool_calls")
 FINISHES = {"stop": "stop", "length": "length", "content_filter": "content_filter", "tool_calls": "tool_calls"}
-# Other words of providers for these. Any other word for the end counts as `stop`.
+# Providers use these words for the same reasons. Any other word for the end counts as `stop`.
 SYNONYMS = {"function_call": "tool_calls", "tool_use": "tool_calls", "max_tokens": "length"}
 STOP_REASONS = {
     "max_tokens": "length",
@@ -30,7 +30,7 @@ STOP_REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call of a tool. `arguments` are its JSON, or the text of one that is none."""
+    """Holds one call of a tool. `arguments` are parsed JSON, or the text itself if it is not JSON."""
 
     id: str
     name: str
@@ -39,8 +39,11 @@ class ToolCall:
 
 @dataclass(slots=True)
 class Said:
-    """One choice of an answer. `finish` is in chat's words; `cited` are the places that it cites, `signed` what proves
-    its thinking, and `more` is what else a message has."""
+    """Holds one choice of an answer.
+
+    `finish` is one of chat's words, `cited` lists the places that it cites, `signed` lists the signatures of its
+    thinking, and `more` has the message's other members.
+    """
 
     text: str = ""
     reasoning: str = ""
@@ -53,7 +56,7 @@ class Said:
 
 
 def of_chat(answer: Mapping[str, Any]) -> dict[int, Said]:
-    """The choices of a chat completion."""
+    """Reads the choices of a chat completion."""
     found = {}
     for position, choice in enumerate(answer.get("choices") or ()):
         said = _of_message(choice.get("message") or {})
@@ -63,7 +66,7 @@ def of_chat(answer: Mapping[str, Any]) -> dict[int, Said]:
 
 
 def of_completion(answer: Mapping[str, Any]) -> dict[int, Said]:
-    """The choices of a text completion."""
+    """Reads the choices of a text completion."""
     return {
         _index(choice, position): Said(
             text=choice.get("text") or "", reasoning=_first(choice, REASONING), finish=choice.get("finish_reason")
@@ -73,7 +76,7 @@ def of_completion(answer: Mapping[str, Any]) -> dict[int, Said]:
 
 
 def of_message(message: Mapping[str, Any]) -> Said:
-    """A message of the Messages API. Blocks that no chat has (tools that the provider ran) say nothing here."""
+    """Reads a message of the Messages API. Blocks that chat lacks (tools that the provider ran) are skipped."""
     said = Said()
     for block in message["content"]:
         match block["type"]:
@@ -93,7 +96,7 @@ def of_message(message: Mapping[str, Any]) -> Said:
 
 
 def of_response(response: Mapping[str, Any]) -> Said:
-    """A response. What is incomplete ended for a reason, what calls a tool ended with that."""
+    """Reads a response. If it is incomplete, it gives a reason; if it calls a tool, it ended with `tool_calls`."""
     said = Said()
     for item in response["output"]:
         match item["type"]:
@@ -137,7 +140,7 @@ def _of_message(message: Mapping[str, Any]) -> Said:
 
 
 def with_old_call(said: Said) -> Said:
-    """Returns what a form without `function_call` makes of a message with one: a tool call, whose id is its own."""
+    """Converts an old `function_call` to a tool call with an empty id, as forms without `function_call` have it."""
     old = said.more.get("function_call") or {}
     if said.calls or not old.get("name"):
         return said
@@ -145,20 +148,21 @@ def with_old_call(said: Said) -> Said:
 
 
 def _place(cited: Mapping[str, Any]) -> str:
-    """A page's address or a document's number."""
     return str(cited.get("url") or cited.get("source") or cited.get("document_index", cited.get("index")))
 
 
 def _proof(block: Mapping[str, Any]) -> list[str]:
-    """The signature of thinking, or the thinking itself where it is encrypted."""
+    """Returns the signature of thinking, or the encrypted thinking itself."""
     return [proof] if (proof := block.get("signature") or block.get("data")) else []
 
 
 def _flat(message: Mapping[str, Any]) -> Json:
-    """A message or a delta whose content comes in blocks, with what they say under the names of strings. Blocks that
-    say nothing in words (references, images) are left out."""
+    """Converts a message or a delta whose content is a list of blocks to one with strings.
+
+    Blocks without words (references, images) are left out.
+    """
     content = message.get("content")
-    if isinstance(content, dict):  # JSON that was asked for, as an object: its text is what clients know
+    if isinstance(content, dict):  # requested JSON that came as an object: clients expect its text
         return {**message, "content": json.dumps(content, separators=(",", ":"), ensure_ascii=False)}
     if not isinstance(content, list):
         return dict(message)
@@ -180,7 +184,7 @@ def _flat(message: Mapping[str, Any]) -> Json:
 
 
 def _parsed(given: Any) -> Any:
-    """The arguments as JSON; the text itself where it is none, `{}` where there are none."""
+    """Parses arguments as JSON; returns the text itself if it is not JSON, and `{}` if it is empty."""
     if not isinstance(given, str):
         return given or {}
     try:
@@ -199,7 +203,7 @@ def _index(choice: Mapping[str, Any], position: int) -> int:
 
 
 def as_told(said: Said) -> Said:
-    """A recorded choice with its finish as the API tells it: in one of four words, and `tool_calls` where it called."""
+    """Sets a recorded choice's finish to one of the API's four words, which is `tool_calls` if it called any."""
     word = SYNONYMS.get(said.finish or "", said.finish or "")
     said.finish = FINISHES.get(word, "stop")
     if said.finish == "stop" and said.calls:
@@ -208,7 +212,7 @@ def as_told(said: Said) -> Said:
 
 
 def joined_chat(chunks: Iterable[Json]) -> Json:
-    """The whole chat or text completion that a stream adds up to."""
+    """Builds the whole chat or text completion from a stream."""
     answer: Json = {}
     choices: dict[int, Json] = {}
     calls: dict[int, _Calls] = {}
@@ -218,7 +222,7 @@ def joined_chat(chunks: Iterable[Json]) -> Json:
             index = _index(choice, 0)
             known = choices.setdefault(index, {"index": index, "message": {}})
             if known.get("finish_reason"):
-                continue  # a choice has ended with its finish
+                continue  # a choice ends with its finish
             delta = _flat(choice.get("delta") or {})
             calls.setdefault(index, _Calls()).add(delta.pop("tool_calls", None) or ())
             known["message"] = _merged(known["message"], delta)
@@ -238,7 +242,7 @@ def joined_chat(chunks: Iterable[Json]) -> Json:
 
 
 class _Calls:
-    """The tool calls of one choice, from their fragments: by their number, or by their id where nothing is numbered."""
+    """Collects one choice's tool calls from their fragments, by number, or by id if there are no numbers."""
 
     def __init__(self) -> None:
         self.listed: list[Json] = []
@@ -268,7 +272,7 @@ class _Calls:
 
 
 def joined_message(payloads: Iterable[Json]) -> Json:
-    """The whole message that a stream of the Messages API adds up to."""
+    """Builds the whole message from a stream of the Messages API."""
     message: Json = {}
     blocks: dict[int, Json] = {}
     inputs: dict[int, str] = {}
@@ -297,7 +301,7 @@ def joined_message(payloads: Iterable[Json]) -> Json:
 
 
 def joined_response(payloads: Iterable[Json]) -> Json:
-    """The response that the last event of a stream has."""
+    """Returns the response in the last event of a stream, or an empty object."""
     return next(
         (event["response"] for event in payloads if event.get("type") in ("response.completed", "response.incomplete")),
         {},
@@ -305,7 +309,7 @@ def joined_response(payloads: Iterable[Json]) -> Json:
 
 
 def _known(usage: Any) -> Json:
-    """Null is not changed, of what was said before."""
+    """Drops nulls, which leave earlier counts unchanged."""
     return {name: value for name, value in (usage or {}).items() if value is not None}
 
 
@@ -333,7 +337,7 @@ def _numbered(value: Any) -> bool:
 
 
 def _extended(known: Json, added: Json) -> Json:
-    """Log probabilities: the lists of each chunk one behind the other."""
+    """Merges log probabilities: the lists of successive chunks are appended."""
     both = dict(known)
     for name, value in added.items():
         before = both.get(name)

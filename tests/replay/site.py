@@ -1,4 +1,4 @@
-"""The gateway of a replay: every recording is a model of its provider, at prices that tell buckets apart."""
+"""Builds the gateway of a replay: every recording is a model of its provider, at prices that differ for each bucket."""
 
 from collections.abc import Iterable
 from decimal import Decimal
@@ -9,7 +9,7 @@ from tests.replay.recordings import Recording
 from tests.replay.upstream import CUT
 
 CREDIT = "1000000"
-# No price is a multiple or a sum of others: a token in the wrong bucket is another bill.
+# No price is a multiple or a sum of others, so a token in the wrong bucket changes the bill.
 PRICES = {
     "prompt": Decimal("3.1"),
     "cache_read": Decimal("0.37"),
@@ -17,7 +17,7 @@ PRICES = {
     "cache_write_1h": Decimal("7.9"),
     "completion": Decimal("17.3"),
 }
-# Tokens that stand in a provider's total alone, as the catalogue that ships says of them.
+# Some providers' totals include tokens that no other count includes, as in the catalogue that ships.
 TOTAL_INCLUDES = {"google-compat": "total_includes_reasoning", "mistral": "total_includes_audio_prompts"}
 MODALITIES = {
     "chat": "chat",
@@ -27,22 +27,22 @@ MODALITIES = {
     "embeddings": "embedding",
 }
 CUT_REGION = "FRPAR"
-# A whole answer is asked of the upstream as a stream from this number of tokens on: always, where one was recorded.
+# The gateway requests a whole answer as a stream from this many tokens on: for recorded streams, always.
 ENVIRONMENT = {"GATEWAY_AGGREGATE_OVER_TOKENS": "0"}
 
 
 def slug(recording: Recording) -> str:
-    """The provider's; one that speaks several dialects is several providers."""
+    """Returns the slug of the recording's provider. A provider with several dialects is listed once for each."""
     return f"{recording.provider}-messages" if recording.api == "messages" else recording.provider
 
 
 def model_id(recording: Recording, *, cut: bool = False) -> str:
-    """What a client names: the model in its default region, or in the one where bodies are cut."""
+    """Returns the id that a client names: the model in its default region, or in the one whose bodies are cut."""
     return f"{slug(recording)}/recorded/{recording.id.lower()}/{CUT_REGION if cut else 'global'}"
 
 
 def catalogue_of(recordings: Iterable[Recording], upstream_url: str) -> dict[str, Any]:
-    """The catalogue file."""
+    """Builds the catalogue file."""
     recordings = list(recordings)
     providers = {
         slug(recording): catalogue.provider(
@@ -84,5 +84,5 @@ def _model(recording: Recording) -> dict[str, Any]:
 
 
 def upstream_model(recording: Recording, *, cut: bool = False) -> str:
-    """What the provider is asked for."""
+    """Returns the model name that the provider receives."""
     return recording.id + CUT if cut else recording.id

@@ -1,4 +1,4 @@
-"""The replay itself: it passes what is as recorded, and finds what is not."""
+"""Tests the replay itself: it passes what equals the recording, and finds what differs."""
 
 import dataclasses
 import gzip
@@ -84,10 +84,10 @@ AS_RECORDED = [
     refused(401, "Incorrect key: sk-12345", "no-key"),
 ]
 DEARER = {**CHAT_USAGE, "prompt_tokens_details": {"cached_tokens": 29}}
-# Of a recording: what its provider plays instead, and what must be said of that.
+# Each line has a recording's id, the body that its provider plays instead, and the reason that must be given.
 OTHERWISE = [
     ("text", chat({"content": "It rains"}), "text is 'It rains', not 'It rains.'"),
-    # 10 x 3.1 + 30 x 0.37 + 9 x 17.3 for a million were recorded
+    # the recording costs 10 x 3.1 + 30 x 0.37 + 9 x 17.3 per million
     ("text", chat({"content": "It rains."}, usage=DEARER), "cost is 0.00020053, not 0.0001978000"),
     ("text", chat({"content": "It rains."}, usage=DEARER), "charged 0.00020053, not 0.0001978000"),
     ("call", chat({"content": None, "tool_calls": [{**CALL, "id": "call_2"}]}, "tool_calls"), "calls.0.id is 'call_2'"),

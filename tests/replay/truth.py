@@ -1,4 +1,4 @@
-"""What must come of a recording: an error, or an answer with its usage."""
+"""Derives from a recording what a client must receive: an error, or an answer with its usage."""
 
 import json
 from dataclasses import dataclass, field
@@ -9,23 +9,26 @@ from tests.replay.bill import Tokens
 from tests.replay.recordings import Json, Recording, payloads
 from tests.replay.said import Said
 
-# Errors that come with status 200, by their type or code: the status they stand for (docs/providers.md).
+# Some errors come with status 200. Their type or code stands for one of these statuses (docs/providers.md).
 MEANS = {"invalid_request_error": 400, "content_filter": 400, "insufficient_quota": 429}
-NO_ANSWER = (502, "")  # what is none: nonsense of the provider's
+NO_ANSWER = (502, "")  # the provider sent something that is not an answer
 
 
 @dataclass(slots=True)
 class Truth:
-    """What a recording says. `refusal` is the status and the words of an error in the answer's place, `break_off` those
-    of one in an open stream."""
+    """Holds what a recording contains.
+
+    `refusal` is the status and message of an error instead of an answer, `break_off` the status and message of an error
+    within a stream.
+    """
 
     refusal: tuple[int, str] | None = None
     break_off: tuple[int, str] | None = None
     answer: Json = field(default_factory=dict)  # whole, or put together from the stream
-    events: list[Json] = field(default_factory=list)  # of a stream
+    events: list[Json] = field(default_factory=list)  # a stream's events
     choices: dict[int, Said] = field(default_factory=dict)
     tokens: Tokens | None = None
-    flags: frozenset[str] = frozenset()  # of what contradicts itself in the usage
+    flags: frozenset[str] = frozenset()  # flags for contradictions in the usage
 
     @property
     def cost(self) -> Decimal | None:
@@ -33,7 +36,7 @@ class Truth:
 
 
 def truth_of(recording: Recording) -> Truth:
-    """Read from the recording alone."""
+    """Derives the truth from the recording alone."""
     if recording.is_error:
         return Truth(refusal=(recording.status, _words(recording.body)))
     truth = Truth()
@@ -53,7 +56,7 @@ def truth_of(recording: Recording) -> Truth:
 
 
 def _find_error(truth: Truth) -> None:
-    """An error event behind a finish ends an answer that is complete; one before any output is a refusal."""
+    """Sets `refusal` for an error before any output, `break_off` for a later one, and neither after a finish."""
     for event in truth.events:
         if any(choice.get("finish_reason") for choice in event.get("choices") or ()):
             return
@@ -84,7 +87,7 @@ def _read(truth: Truth, recording: Recording) -> None:
     truth.tokens = bill.tokens_of(recording, usage)
     if truth.tokens is not None:
         truth.flags = truth.tokens.flags
-        if not truth.tokens.prompt and truth.tokens.completion:  # no prompt is empty: it is estimated
+        if not truth.tokens.prompt and truth.tokens.completion:  # no prompt is empty, so it is estimated
             truth.tokens = None
 
 
@@ -95,7 +98,7 @@ def _in_place(answer: Json) -> tuple[int, str]:
 
 
 def _words(body: str) -> str:
-    """The message of an error, wherever it stands. OpenRouter's own says less than that of the provider behind it."""
+    """Returns an error's message from any of its usual places, preferring the provider's own to OpenRouter's."""
     try:
         found = json.loads(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The provider of a replay: it plays a recording's answer to whoever asks for the recording's id as the model."""
+"""Plays the part of the providers: a request whose model is a recording's id gets the recorded answer."""
 
 import json
 import threading
@@ -11,11 +11,11 @@ from typing import Any, Self
 from tests.replay.recordings import Recording
 
 MOST_CUTS = 200
-CUT = ":cut"  # behind the id: the body comes in pieces
+CUT = ":cut"  # this suffix of the id requests the body in pieces
 
 
 class PlayedProvider:
-    """Listens on a port of its own, and remembers what it was asked last for each model."""
+    """Listens on a port of its own, and stores the last request for each model."""
 
     def __init__(self, recordings: Iterable[Recording], seed: int) -> None:
         self.asked: dict[str, dict[str, Any]] = {}
@@ -50,13 +50,13 @@ class PlayedProvider:
                     return
                 self.send_header("Transfer-Encoding", "chunked")
                 self.end_headers()
-                # Each piece is a chunk of HTTP: however the network joins them, the reader gets them one by one.
+                # Each piece is one HTTP chunk. Even if the network joins them, the reader gets them one by one.
                 for start, end in pairwise((0, *cuts, len(body))):
                     self.wfile.write(b"%x\r\n%b\r\n" % (end - start, body[start:end]))
                 self.wfile.write(b"0\r\n\r\n")
 
             def log_message(self, *_: object) -> None:
-                """Says nothing."""
+                """Turns off http.server's log."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -72,5 +72,4 @@ class PlayedProvider:
 
 
 def _cuts(length: int, random: Random) -> Iterator[int]:
-    """Yields up to MOST_CUTS places within a body, in order."""
     yield from sorted(random.sample(range(1, length), min(MOST_CUTS, length - 1)))

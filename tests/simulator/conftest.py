@@ -7,6 +7,6 @@ from tests.simulator.process import Provider, running
 
 @pytest.fixture(scope="session")
 def provider() -> Iterator[Provider]:
-    """The simulated provider itself, for tests of what it sends: one for all, steered by the model names."""
+    """Starts the simulated provider itself, once for all tests of what it sends. Model names choose its behaviour."""
     with running() as started:
         yield started

@@ -1,4 +1,4 @@
-"""The simulated provider as a process of its own, and a plain client that shows what it really sends."""
+"""Runs the simulated provider in a process of its own, with a plain client that shows the bytes it sends."""
 
 import contextlib
 import http.client
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Provider:
-    """A running simulated provider."""
+    """Holds a running simulated provider."""
 
     process: subprocess.Popen[str]
     port: int
@@ -30,25 +30,25 @@ class Provider:
         return f"http://127.0.0.1:{self.port}/v1"
 
     def connect(self) -> contextlib.closing[http.client.HTTPConnection]:
-        """A connection for several calls."""
+        """Opens a connection for several calls."""
         return contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS))
 
     def open(self, path: str, body: Json, method: str = "POST") -> http.client.HTTPResponse:
-        """Send a request and return as soon as the headers are there. Closing the response closes the connection."""
+        """Sends a request and returns once the headers have arrived. Closing the response closes the connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         headers = {"Content-Type": "application/json", "Connection": "close"}
         connection.request(method, path, json.dumps(body), headers)
         return connection.getresponse()
 
     def send(self, path: str, body: Json) -> socket.socket:
-        """Post a request and leave the socket to the test."""
+        """Posts a request and leaves the socket to the test."""
         content = json.dumps(body).encode()
         raw = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_SECONDS)
         raw.sendall(f"POST {path} HTTP/1.1\r\nHost: sim\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content)
         return raw
 
     def post(self, path: str, body: Json) -> Json:
-        """Post a request and return its answer."""
+        """Posts a request and returns its answer."""
         with self.open(path, body) as response:
             return dict(json.loads(response.read()))
 
@@ -69,13 +69,13 @@ class Provider:
             return dict(json.loads(response.read()))
 
     def eventually(self, model: str, **wanted: int) -> bool:
-        """Ask for the counts of a model until they are as wanted."""
+        """Polls the counts of a model, and tells whether they reach these numbers."""
         return until(lambda: wanted.items() <= self.stats(model).items())
 
 
 @contextlib.contextmanager
 def running(*options: str) -> Iterator[Provider]:
-    """Start a simulator on a free port, and stop it."""
+    """Starts a simulator on a free port, and stops it at the end."""
     command = [sys.executable, "-m", "simulator", "--port", "0", *options]
     with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -87,7 +87,7 @@ def running(*options: str) -> Iterator[Provider]:
 
 
 def until(condition: Callable[[], bool]) -> bool:
-    """Try until it is so, or patience ends."""
+    """Tells whether the condition becomes true in time."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not (holds := condition()) and time.monotonic() < deadline:
         pass
@@ -99,12 +99,12 @@ def chat_body(model: str, content: str, **more: object) -> Json:
 
 
 def frames(text: str) -> list[Json]:
-    """The JSON of each `data:` line of a stream, `[DONE]` left out."""
+    """Returns the JSON of each `data:` line of a stream, except `[DONE]`."""
     lines = [line.removeprefix("data:").strip() for line in text.splitlines() if line.startswith("data:")]
     return [json.loads(line) for line in lines if line != "[DONE]"]
 
 
 def texts(chunks: list[Json]) -> list[str]:
-    """The words of a stream, one for each chunk that has one."""
+    """Returns the texts of a stream, one for each chunk that has one."""
     deltas = [choice["delta"].get("content") for chunk in chunks for choice in chunk.get("choices", ())]
     return [delta for delta in deltas if delta]

@@ -1,4 +1,4 @@
-"""The simulated provider as Anthropic's Messages API."""
+"""Tests the simulated provider as Anthropic's Messages API."""
 
 import json
 

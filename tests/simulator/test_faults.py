@@ -1,4 +1,4 @@
-"""The simulated provider's faults and its ways of counting."""
+"""Tests the simulated provider's faults and how it counts calls."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""What the simulated provider sends if it is asked for the odd ways of real ones: the bytes and chunks themselves."""
+"""Tests the bytes and chunks of the simulated provider when it imitates peculiarities of real providers."""
 
 import json
 from typing import Any

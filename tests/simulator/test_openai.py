@@ -1,4 +1,4 @@
-"""The simulated provider as OpenAI: through the official SDK, and as bytes where the SDK would hide them."""
+"""Tests the simulated provider as OpenAI: through the official SDK, and as bytes if the SDK would hide them."""
 
 import json
 import signal
@@ -114,7 +114,7 @@ def test_more_choices_than_anybody_sells_are_refused(provider: Provider, path: s
     assert (response.status, error["param"], error["code"]) == (400, "n", "integer_above_max_value")
 
 
-def test_chunks_says_so_many_words(provider: Provider) -> None:
+def test_chunks_sends_the_given_number_of_words(provider: Provider) -> None:
     chunks = frames(provider.chat_stream("chunks:5:0.001", "a b").read().decode())
     assert texts(chunks) == ["a", " b", " a", " b", " a"]
 
@@ -188,7 +188,7 @@ def test_a_text_completion_streams_words(client: OpenAI) -> None:
 
 
 def test_embeddings_are_the_same_in_both_formats(client: OpenAI) -> None:
-    packed = client.embeddings.create(model="echo", input=["a", "b"], dimensions=4)  # the SDK asks for base64
+    packed = client.embeddings.create(model="echo", input=["a", "b"], dimensions=4)  # the SDK requests base64
     floats = client.embeddings.create(model="echo", input=["a", "b"], dimensions=4, encoding_format="float")
     assert [each.embedding for each in packed.data] == [each.embedding for each in floats.data]
     assert sum(value**2 for value in floats.data[0].embedding) == pytest.approx(1, abs=1e-5)

@@ -1,4 +1,4 @@
-"""An agent's turns, written by the user and played by the simulated provider in both dialects."""
+"""Tests an agent's turns, which the user writes and the simulated provider plays in both dialects."""
 
 from typing import Any
 

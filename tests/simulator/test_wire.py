@@ -1,4 +1,4 @@
-"""How the simulated provider reads and writes HTTP and events, however odd."""
+"""Tests how the simulated provider reads and writes HTTP and events, including odd ones."""
 
 import http.client
 import json
@@ -10,7 +10,7 @@ from tests.simulator.process import Provider, chat_body, frames
 
 
 def read_all(raw: socket.socket) -> bytes:
-    """Everything until the other end closes; a reset is raised."""
+    """Reads until the other end closes the connection. Raises ConnectionResetError if it is reset."""
     received = b""
     while data := raw.recv(65536):
         received += data
@@ -18,7 +18,7 @@ def read_all(raw: socket.socket) -> bytes:
 
 
 def read_chunked(raw: socket.socket) -> bytes:
-    """The body of a chunked answer, its framing included."""
+    """Reads the body of a chunked answer and returns it with its framing."""
     received = b""
     while not received.endswith(b"\r\n0\r\n\r\n"):
         received += raw.recv(65536)
@@ -26,7 +26,7 @@ def read_chunked(raw: socket.socket) -> bytes:
 
 
 def chunk_sizes(body: bytes) -> list[int]:
-    """The size of each chunk, without the empty one at the end."""
+    """Returns the size of each chunk, except the empty one at the end."""
     sizes = []
     while (size := int(body.partition(b"\r\n")[0], 16)) > 0:
         sizes.append(size)

@@ -1,4 +1,4 @@
-"""What customers and staff change meanwhile: keys, aliases, the catalogue, credit. What was changed acts at once."""
+"""Changes keys, aliases, the catalogue and credit during a soak. Each change must take effect at once."""
 
 import random
 import threading
@@ -18,13 +18,13 @@ from tests.soak.clients import Crowd
 from tests.soak.site import Site, catalogue
 
 REGIONS = ("FRPAR", "DEFRA")
-UNASKED = b"while authenticating the key"  # a 500: the database, which is asked of each key, was away
+UNASKED = b"while authenticating the key"  # a 500 because the database, which checks each key, was away
 NOT_NOW = (AssertionError, ServerError, OSError, requests.RequestException, psycopg.Error)
 
 
 @dataclass
 class Changes:
-    """Makes one change after the other. `stale` are answers that came by what had been changed before them."""
+    """Makes one change after the other. `stale` lists answers that still used what had been changed before them."""
 
     site: Site
     customer: Customer
@@ -38,7 +38,7 @@ class Changes:
     _grants: int = 0
 
     def until(self, over: threading.Event) -> None:
-        """Goes on until it is over. A change that cannot be made now is counted, and not made."""
+        """Makes changes until the event is set. A change that is impossible at the moment is counted and left out."""
         changes: list[Callable[[], None]] = [self._replace_a_key, self._repoint, self._reseed, self._grant]
         while not over.wait(self.dice.uniform(0.2, 1.5)):
             change = self.dice.choice(changes)
@@ -51,7 +51,7 @@ class Changes:
                 self.done[name] += 1
 
     def open_alias(self) -> None:
-        """The alias that is moved about."""
+        """Creates the alias that is moved about."""
         self.customer.http.post(
             "/v1/aliases", json={"name": "moving", "target": f"sim/test/echo/{REGIONS[0]}"}
         ).raise_for_status()
@@ -62,12 +62,12 @@ class Changes:
         self.crowd.keys.append(self.customer.another_key(name))
         if len(self.crowd.keys) < 5:
             return
-        old = self.crowd.keys.pop(2)  # the first is for the changes themselves, the second is another account's
+        old = self.crowd.keys.pop(2)  # the first is for the changes themselves, the second belongs to another account
         self._manage("delete_key", self.customer.name, "--name", self._name_of(old))
         for gateway in self.site.gateways:
             reply = self.crowd.ask(gateway.port, old, "sim/test/echo")
             if reply is not None and reply.status not in (401, 503) and UNASKED not in reply.content:
-                self.stale.append(f"a deleted key was answered {reply.status} {reply.content!r}")
+                self.stale.append(f"a deleted key received {reply.status} {reply.content!r}")
 
     def _name_of(self, token: str) -> str:
         query = "SELECT name FROM accounts_apikey WHERE account_id = %s AND last_four = %s AND deleted_at IS NULL"
@@ -86,7 +86,7 @@ class Changes:
                 and answered.whole
                 and f'"region":"{region}"'.encode() not in answered.content
             ):
-                self.stale.append(f"an alias that leads to {region} was answered {answered.content!r}")
+                self.stale.append(f"an alias for {region} was answered by {answered.content!r}")
 
     def _reseed(self) -> None:
         content = catalogue(self.site.simulator, price=self.dice.choice((0.5371, 0.6123, 0.7009)))
@@ -94,7 +94,7 @@ class Changes:
         self.site.first.seed(content, "--accept-price-jumps")
 
     def _grant(self) -> None:
-        """A reference is tried until it is booked: whoever does not know whether it was asks again."""
+        """Grants credit with one reference until it is booked, as a caller does that has received no answer."""
         self._manage("grant_credit", self.customer.name, "1.25", "--reference", f"soak {self._grants}")
         self._grants += 1
         self.granted += Decimal("1.25")

@@ -1,4 +1,4 @@
-"""Clients of every kind: they ask for whole answers and streams, stay or leave anywhere, and keep what came."""
+"""Runs clients of every kind: they request whole answers and streams, stay or leave anywhere, and keep what came."""
 
 import contextlib
 import http.client
@@ -23,12 +23,12 @@ from tests.chat import PATH, question
 from tests.inference.stream_clients import partial_stream
 
 Json = dict[str, Any]
-PATIENCE_SECONDS = 60.0  # an answer that takes longer is one that hangs
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing throws the connection away
+PATIENCE_SECONDS = 60.0  # an answer that takes longer counts as hung
+RESET = struct.pack("ii", 1, 0)  # with SO_LINGER, closing resets the connection
 
 
 class Reply(NamedTuple):
-    """What came of one request: its body without framing, and whether all of it did."""
+    """Holds the response to one request: its body without framing, and whether it arrived whole."""
 
     status: int
     headers: Json
@@ -38,9 +38,9 @@ class Reply(NamedTuple):
 
 @dataclass
 class Crowd:
-    """Clients that ask again and again until they are told to stop. `keys` may change meanwhile.
+    """Runs clients that send requests until they are told to stop. `keys` may change meanwhile.
 
-    `paced` are models whose answers come in pieces, one by one; `words` the most that a prompt has.
+    `paced` lists models whose answers come piece by piece, `words` is the maximum length of a prompt.
     """
 
     ports: Sequence[int]
@@ -78,7 +78,7 @@ class Crowd:
                 self._over.wait(0.05)
 
     def _ask_once(self, dice: random.Random) -> bool:
-        """Whether the client was served: who was not waits a moment."""
+        """Sends one request and tells whether it was served; a client that was not served waits a moment."""
         model, streamed = dice.choice(self.models), dice.random() < 0.6
         leaving = Leaving(dice.choice((0, 1, 600, 1200, 4000, 9000)), dice.random() < 0.5)
         leaves = leaving if dice.random() < self.leavers else None
@@ -110,7 +110,7 @@ class Crowd:
         streamed: bool = False,
         leaves: Leaving | None = None,
     ) -> Reply | None:
-        """One request with a marker of its own, and what is kept of it. Raises as `converse`."""
+        """Sends one request with a marker of its own and stores it with its reply. Raises what `converse` raises."""
         asked = SentRequest(
             next(self._markers),
             key[-4:],
@@ -134,7 +134,7 @@ class Crowd:
         return reply
 
     def _look_at(self, reply: Reply) -> None:
-        """Checks what has come against the API's description, each shape once."""
+        """Checks what has arrived against the API's description, once for each shape."""
         try:
             if reply.headers.get("Content-Type", "") == "text/event-stream":
                 for frame in partial_stream("", reply.content).frames:
@@ -152,8 +152,10 @@ class Crowd:
 
 
 def converse(port: int, key: str, body: Json, leaving: Leaving | None = None) -> Reply | None:
-    """One request on a connection of its own; None where no head of an answer came. Raises OSError before it is sent,
-    and TimeoutError where nothing comes for a minute."""
+    """Sends one request on a connection of its own; returns None if no head of an answer came.
+
+    Raises OSError if the connection fails before the request is sent, and TimeoutError if nothing comes for a minute.
+    """
     content, received = json.dumps(body).encode(), b""
     head = (
         f"POST {PATH} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n"
@@ -170,17 +172,17 @@ def converse(port: int, key: str, body: Json, leaving: Leaving | None = None) ->
             else:
                 if not leaving.by_reset:
                     with contextlib.suppress(OSError):  # closed by the other side
-                        connection.shutdown(socket.SHUT_RDWR)  # as with a close, no more is taken from now on
+                        connection.shutdown(socket.SHUT_RDWR)  # as with a close, nothing more is received
                 received += _rest(connection)
                 if leaving.by_reset:
-                    # A reset acknowledges nothing: what the client has is acknowledged before.
+                    # Data that is received after a reset is not acknowledged, so acknowledge what has come before.
                     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     return _reply(received)
 
 
 def _rest(connection: socket.socket) -> bytes:
-    """What has arrived already: a client that leaves has that too."""
+    """Returns what has already arrived: a client that leaves has received that too."""
     connection.setblocking(False)
     rest = b""
     with contextlib.suppress(BlockingIOError, ConnectionError):
@@ -229,7 +231,7 @@ def _as_response(reply: Reply) -> requests.Response:
 
 
 def outline(value: Any, name: str = "") -> Any:
-    """The shape of a JSON value: two of one outline conform alike, but for the patterns of texts."""
+    """Returns the shape of a JSON value. Two values of the same shape conform alike, except for patterns of texts."""
     if isinstance(value, dict):
         return tuple((each, outline(value[each], each)) for each in sorted(value))
     if isinstance(value, list):

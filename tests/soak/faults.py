@@ -1,4 +1,4 @@
-"""What happens to a site: everything that dies, stands still, fills up or goes away, one after the other."""
+"""Causes faults at a site: everything that can die, hang, fill up or go away, one after the other."""
 
 import contextlib
 import os
@@ -23,12 +23,12 @@ END_SESSIONS = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
-KILLED_AFTER_SECONDS = 13.0  # gunicorn ends workers that take longer to stop (GATEWAY_DRAIN_TIMEOUT, and ten)
+KILLED_AFTER_SECONDS = 13.0  # gunicorn kills workers that take longer to stop (GATEWAY_DRAIN_TIMEOUT plus ten)
 
 
 @dataclass
 class Faults:
-    """Does one of them after the other, in an order that the dice give: the same seed gives the same order."""
+    """Causes one fault after the other, in a random order that the seed determines."""
 
     site: Site
     dice: random.Random
@@ -37,7 +37,7 @@ class Faults:
     _waiting: threading.Event = field(default_factory=threading.Event)
 
     def next(self) -> None:
-        """One fault from its beginning to its end, and a moment of peace."""
+        """Causes one fault, waits until it is over, and leaves a moment of peace."""
         fault = self.dice.choice(self._known())
         fault()
         self.done[fault.__name__.strip("_").replace("_", " ")] += 1
@@ -101,8 +101,7 @@ class Faults:
             self._wait(3, 12)
 
     def sessions_ended(self) -> None:
-        """PostgreSQL ends every session, again and again: settlements wait for their wallets then, and what is tried
-        again is interrupted again."""
+        """Ends all sessions of PostgreSQL repeatedly while settlements wait for their wallets, so retries fail too."""
         over = time.monotonic() + self.dice.uniform(2, 6)
         with psycopg.connect(self.site.first.database_url, autocommit=True) as connection:
             while time.monotonic() < over:
@@ -147,7 +146,7 @@ class Faults:
 
     @contextlib.contextmanager
     def _losing(self, gateway: GatewayServer) -> Iterator[None]:
-        """A time in which outcomes of a gateway may be lost."""
+        """Marks a period in which outcomes of a gateway may be lost."""
         began = time.time()
         yield
         self.losses.append(LossPeriod(gateway.port, began, time.time()))
@@ -166,7 +165,7 @@ class Faults:
 
 @contextlib.contextmanager
 def _filled(folder: Path) -> Iterator[None]:
-    """Nothing more can be written there."""
+    """Fills the disk of this folder until the end of the block."""
     ballast = folder / "ballast"
     with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
         while True:

@@ -1,4 +1,4 @@
-"""What is soaked: two gateways of two workers, PostgreSQL, Redis and a simulated provider; small disks for spools."""
+"""Starts what is soaked: two gateways of two workers, PostgreSQL, Redis, a simulator, and small disks for spools."""
 
 import contextlib
 import os
@@ -20,14 +20,14 @@ SETTINGS = PROVIDER_KEYS | {
     "WEB_CONCURRENCY": "2",
     "GATEWAY_STREAM_IDLE_TIMEOUT": "4",
     "GATEWAY_FIRST_BYTE_TIMEOUT": "4",
-    "GATEWAY_KEY_RPM": "1000000",  # Redis is asked, and refuses nobody
+    "GATEWAY_KEY_RPM": "1000000",  # each request counts in Redis, and none is refused
     "GATEWAY_IP_RATE": "10000000/m",
 }
 DISK_BYTES = 512 * 1024
 
 
 class Level(NamedTuple):
-    """What the workers of both gateways hold: the largest of them, and the database's sessions of all."""
+    """Holds what the workers of both gateways use: the maximum of one worker, and all database sessions together."""
 
     megabytes: int
     descriptors: int
@@ -36,7 +36,7 @@ class Level(NamedTuple):
 
 @dataclass
 class Site:
-    """Everything that runs."""
+    """Holds everything that runs."""
 
     postgres: PrivatePostgres
     redis: PrivateRedis
@@ -46,11 +46,11 @@ class Site:
 
     @property
     def first(self) -> GatewayServer:
-        """The one whose commands and queries are used."""
+        """Returns the gateway whose commands and queries are used."""
         return self.gateways[0]
 
     def level(self) -> Level:
-        """What is held now."""
+        """Returns what is in use now."""
         workers = [Path(f"/proc/{pid}") for gateway in self.gateways for pid in gateway.worker_pids()]
         ((sessions,),) = self.first.query("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
         return Level(
@@ -61,9 +61,9 @@ class Site:
 
 
 def catalogue(simulator: Simulator, *, price: float = 0.6) -> Entry:
-    """The tests' catalogue with streams of some length, tiers and caches, in currencies whose rates have no end.
+    """Builds the tests' catalogue plus longer streams, tiers and caches, in currencies with periodic rates.
 
-    The price is that of several models, to be changed.
+    Changing `price` changes the price of several models.
     """
     pricing = {"currency": "EUR", "prompt_per_1m_tokens": price, "completion_per_1m_tokens": round(2 * price, 4)}
     foreign = pricing | {
@@ -88,7 +88,7 @@ def catalogue(simulator: Simulator, *, price: float = 0.6) -> Entry:
 
 @contextlib.contextmanager
 def site(simulator: Simulator, folder: Path) -> Iterator[Site]:
-    """Starts everything, and ends it."""
+    """Starts everything, and stops it at the end."""
     with contextlib.ExitStack() as stack:
         postgres = PrivatePostgres(synchronous_commit="on")
         stack.callback(postgres.close)
@@ -111,7 +111,7 @@ def site(simulator: Simulator, folder: Path) -> Iterator[Site]:
 
 @contextlib.contextmanager
 def _small_disk(folder: Path) -> Iterator[bool]:
-    """Mounts a small file system there, where we may; says whether it did."""
+    """Mounts a small file system there if permitted, and tells whether it did."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
     is_mounted = os.geteuid() == 0 and subprocess.run(mount, capture_output=True, check=False).returncode == 0

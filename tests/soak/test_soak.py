@@ -1,7 +1,7 @@
-"""`make soak`: two gateways under load while everything around them fails; then three books are compared.
+"""`make soak` puts load on two gateways while everything around them fails, and then compares three books.
 
-`SOAK_MINUTES` (5) and `SOAK_SEED` are of the environment. The seed gives the order of faults, what each client asks
-and when it leaves; how far each has come by then is the machine's.
+`SOAK_MINUTES` (5) and `SOAK_SEED` are environment variables. The seed determines the order of faults, what each client
+requests and when it leaves. How far each client gets depends on the machine.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ from tests.soak.site import Level, Site, catalogue, site
 
 pytestmark = pytest.mark.soak
 CLIENTS = 16
-SESSIONS_OF_A_WORKER = 40  # of the database, at most: 20 and 8 in pools (DATABASES), 8 and 4 of its own
+SESSIONS_OF_A_WORKER = 40  # database sessions, at most: 20 and 8 in pools (DATABASES), 8 and 4 of its own
 PACED = ("sim/test/brief", "sim/test/counted", "sim/test/long")
-WORDS = 40  # of a prompt, at most: with the cached ones it is above the tier's threshold, or not
+WORDS = 40  # maximum of a prompt: with the cached ones it may or may not exceed the tier's threshold
 MODELS = (
     *("sim/test/echo",) * 6,
     *("sim/test/chunks",) * 3,
@@ -63,7 +63,7 @@ def test_after_everything_has_failed_three_books_agree(simulator: Simulator, tmp
 
 
 def soak(soaked: Site, customer: Customer, foreign: Customer, *, seed: int, seconds: float) -> tuple[str, list[str]]:
-    """The report, and what is wrong."""
+    """Runs the soak and returns its report, and what was wrong."""
     began, over = time.monotonic(), threading.Event()
     ports = [gateway.port for gateway in soaked.gateways]
     crowd = Crowd(ports, [customer.key, foreign.key], MODELS, PACED, WORDS, seed=seed, clients=CLIENTS, leavers=0.25)
@@ -110,7 +110,7 @@ def soak(soaked: Site, customer: Customer, foreign: Customer, *, seed: int, seco
 
 
 def settled_level(soaked: Site, before: Level) -> tuple[Level, list[str]]:
-    """What is held once nobody asks any more: no more than at the beginning, under load."""
+    """Waits until the load is gone, and returns what is in use and what exceeds the level before."""
 
     def excess() -> list[str]:
         now, workers = soaked.level(), sum(len(gateway.worker_pids()) for gateway in soaked.gateways)
@@ -131,7 +131,7 @@ def settled_level(soaked: Site, before: Level) -> tuple[Level, list[str]]:
 
 
 def closed_books(soaked: Site) -> list[str]:
-    """Stops the gateways, settles what their workers left, and proves the ledger."""
+    """Stops the gateways, settles what their workers left, and verifies the ledger."""
     wrong = []
     for gateway in soaked.gateways:
         gateway.stop()
@@ -147,7 +147,7 @@ def closed_books(soaked: Site) -> list[str]:
 
 
 def unequal_balance(soaked: Site, customer: Customer) -> list[str]:
-    """The wallet against the sum of its entries, by the tables."""
+    """Compares the wallet with the sum of its entries, both read from the tables."""
     where = [bills.hex_of(customer.id)]
     ((total,),) = soaked.first.query("SELECT sum(amount) FROM billing_ledgerentry WHERE account_id = %s", where)
     balance = bills.balance(customer)

@@ -42,7 +42,7 @@ def test_an_outage_is_a_line_when_it_begins_one_a_minute_and_one_when_it_ends(wa
     ]
 
 
-def test_an_outage_of_which_nobody_knows_the_end_begins_anew(wait: Callable[[float], None]) -> None:
+def test_an_outage_that_fails_again_much_later_is_logged_as_a_new_one(wait: Callable[[float], None]) -> None:
     lines: list[str] = []
     outage = Outage("the job fails", lines.append)
     for _ in range(2):

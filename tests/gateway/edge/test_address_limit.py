@@ -79,7 +79,7 @@ def test_two_workers_hold_one_rate_and_go_on_alone_while_redis_is_away(
     assert "Traceback" not in gateway.log
 
 
-# --- Whose address
+# --- The client's address
 
 
 def network(settings: Settings, proxies: int, forwarded: str | None = None, peer: str = PEER) -> str:

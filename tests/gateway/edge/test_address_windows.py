@@ -39,7 +39,7 @@ class Redis:
     def __init__(self, server: PrivateRedis) -> None:
         self.client = redis.Redis.from_url(server.url)
         self.windows: AddressWindows = RedisAddressWindows(
-            while_away=MemoryAddressWindows(clock=lambda: pytest.fail("Redis is away"))
+            while_away=MemoryAddressWindows(clock=lambda: pytest.fail("Redis was treated as away"))
         )
 
     def let_pass(self, seconds: int) -> None:

@@ -333,7 +333,7 @@ UNREAD = {
 def test_a_body_that_is_not_read_ends_its_connection(
     gateway: GatewayServer, account: Customer, framing: str, method: str, path: str, headers: str, status: int
 ) -> None:
-    """The answer announces it, and the rest of the body is not read as the next request."""
+    """The answer announces the end of the connection, and the rest of the body is not read as the next request."""
     if "<spent>" in headers:
         key = account.another_key("spent", "--rpm", "1")
         account.http.post(PATH, headers={"Authorization": f"Bearer {key}"})

@@ -242,7 +242,7 @@ def test_a_connection_has_served_enough_after_some_minutes(monkeypatch: pytest.M
         assert server.accepted == 2
 
 
-def test_these_minutes_may_end_while_it_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_connection_may_have_served_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving([LENGTH] * 2, [LENGTH]) as server:
         assert ask(server) == b"hello"
         monkeypatch.setattr(connections, "MOST_SECONDS", 0.0)
@@ -250,7 +250,7 @@ def test_these_minutes_may_end_while_it_is_idle(monkeypatch: pytest.MonkeyPatch)
         assert server.accepted == 2
 
 
-def test_of_many_accounts_the_connection_that_has_waited_longest_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_connection_that_was_idle_longest_is_given_up_for_another_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MOST_IDLE_OF_ORIGIN", 2)
     first, second, third = uuid4(), uuid4(), uuid4()
     with serving([LENGTH], [LENGTH], [LENGTH] * 2, [LENGTH]) as server:

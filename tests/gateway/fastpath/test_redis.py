@@ -125,6 +125,17 @@ def test_a_redis_that_has_lost_the_scripts_gets_them_again(
 
 
 @pytest.mark.usefixtures("patience")
+def test_a_redis_that_freezes_is_noticed_without_a_request(
+    opened_store: SharedStore, redis_server: PrivateRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ASK_SECONDS", 0.2)
+    assert echo(opened_store, b"here") == b"+here"
+    with redis_server.frozen():
+        assert comes(lambda: opened_store.is_away)
+    assert is_back(opened_store)
+
+
+@pytest.mark.usefixtures("patience")
 def test_a_redis_that_is_full_counts_as_away_until_it_has_room(
     opened_store: SharedStore, redis_server: PrivateRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,7 +145,7 @@ def test_a_redis_that_is_full_counts_as_away_until_it_has_room(
         replies = [opened_store.send(COUNT, b"full", b"1", otherwise=lambda: counted.append(1)) for _ in range(3)]
         assert [reply.wait() for reply in replies] == [None] * 3
         before = refused(client)
-        assert comes(lambda: refused(client) > before + 1), "it is not tried again"
+        assert comes(lambda: refused(client) > before + 1), "the refused commands are not tried again"
     finally:
         client.config_set("maxmemory", 0)
     assert counted == [1] * 3
@@ -172,7 +183,7 @@ Answer = Callable[[socket.socket, bytes], None]  # answers the commands that a s
 
 @contextmanager
 def odd_redis(answer: Answer) -> Iterator[str]:
-    """Runs a server that accepts connections and the probe, then does as it is told; returns its URL."""
+    """Runs a server that accepts connections and the probe, and leaves commands to `answer`; returns its URL."""
     connections: list[socket.socket] = []
 
     def serve(connection: socket.socket) -> None:
@@ -254,7 +265,7 @@ def test_replies_in_pieces_are_put_together(settings: Settings) -> None:
 
 
 @pytest.mark.usefixtures("patience")
-def test_lines_that_nobody_asked_for_go_to_nobody(settings: Settings) -> None:
+def test_unexpected_lines_from_redis_are_dropped(settings: Settings) -> None:
     def more(connection: socket.socket, data: bytes) -> None:
         connection.sendall(b"+word\r\n+another\r\n:1\r\n")
 

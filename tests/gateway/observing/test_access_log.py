@@ -1,4 +1,4 @@
-"""A server writes its log as ACCESS_LOG and LOG_FORMAT say (docs/operations.md#the-log)."""
+"""A server writes its log in the form of ACCESS_LOG and LOG_FORMAT (docs/operations.md#the-log)."""
 
 import json
 from typing import Any
@@ -126,7 +126,9 @@ def test_errors_only_unless_it_is_said_otherwise(account: Customer) -> None:
     assert "status=404" in line
 
 
-def test_a_flood_is_so_many_lines_and_the_number_of_those_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flood_of_requests_writes_a_limited_number_of_lines_and_counts_the_rest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     lines = AccessLines()
     for _ in range(MOST_WAITING + 7):
         event = RequestEvent("POST", "chat/completions")

@@ -17,7 +17,7 @@ PATIENCE_SECONDS = 10
 
 
 class SlowServer(BaseEmailBackend):
-    """Accepts a mail only when it is told to."""
+    """Accepts a mail only when the test allows it."""
 
     may_take: ClassVar[threading.Event] = threading.Event()
     taken: ClassVar[list[EmailMessage]] = []
@@ -49,7 +49,7 @@ def test_nobody_waits_for_a_mail_server(server: type[SlowServer]) -> None:
 def test_a_mail_says_that_a_machine_sent_it_and_names_the_sender_s_domain_alone(
     server: type[SlowServer], settings: Settings
 ) -> None:
-    """So no absence note answers it, and it contains no name of a container or host."""
+    """This keeps absence notes from answering, and no header contains the name of a container or host."""
     settings.DEFAULT_FROM_EMAIL = "Gateway <no-reply@bücher.example>"
     server.may_take.set()
     mail.send(EmailMessage("subject", "body", to=["guest@example.com"]))

@@ -26,7 +26,7 @@ def test_an_unknown_path_is_unknown_whatever_is_sent_there(client: Client) -> No
 
 @pytest.mark.parametrize(("size", "status"), [(MIB, 403), (MIB + 1, 413), (8 * MIB, 413)])
 def test_whoever_sends_all_of_it_gets_the_answer(gateway: GatewayServer, size: int, status: int) -> None:
-    """403: the form has no CSRF token, which is checked after it has been read."""
+    """A form that is read gets 403, because it has no CSRF token, which is checked after reading."""
     head = f"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n"
     head += "Content-Type: application/x-www-form-urlencoded\r\nCookie: csrftoken=x\r\n\r\n"
     with connect(gateway) as raw, raw.makefile("rb") as answers:

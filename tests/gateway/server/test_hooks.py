@@ -25,7 +25,7 @@ class Clock:
     now = 1000.0
 
 
-def test_it_works_with_the_first_beat_and_then_every_so_many_seconds(at: Clock) -> None:
+def test_periodic_work_runs_with_the_first_beat_and_then_once_a_period(at: Clock) -> None:
     calls: list[float] = []
     beat = Periodic(30, lambda: calls.append(at.now))
     for second in range(61):
@@ -35,7 +35,7 @@ def test_it_works_with_the_first_beat_and_then_every_so_many_seconds(at: Clock) 
     assert calls == [1000, 1030, 1060]
 
 
-def test_the_beat_does_not_wait_for_it_and_it_never_runs_twice_at_once(at: Clock) -> None:
+def test_the_beat_does_not_wait_for_periodic_work_which_never_runs_twice_at_once(at: Clock) -> None:
     may_end, calls = Event(), []
 
     def work() -> None:
@@ -56,7 +56,7 @@ def test_the_beat_does_not_wait_for_it_and_it_never_runs_twice_at_once(at: Clock
     assert len(calls) == 2
 
 
-def test_while_there_is_more_to_do_it_comes_back_with_the_next_beat(at: Clock) -> None:
+def test_periodic_work_runs_again_with_the_next_beat_while_more_is_left(at: Clock) -> None:
     more = [True, True, False]
     beat = Periodic(30, lambda: more.pop(0))
     for _ in range(5):

@@ -44,7 +44,7 @@ def trickle(raw: socket.socket, crumb: bytes) -> None:
         raw.sendall(crumb)
         if select.select([raw], [], [], SECONDS_BETWEEN_CRUMBS)[0]:
             return
-    pytest.fail("the server takes crumbs without end")
+    pytest.fail("the server reads crumbs without end")
 
 
 @pytest.fixture(scope="module")

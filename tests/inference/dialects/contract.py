@@ -28,8 +28,8 @@ HTML = b"<html><body>502 Bad Gateway</body></html>"
 class Recordings:
     """Holds one dialect's recordings.
 
-    `whole` and `stream` think THOUGHT and say TEXT; `tools_…` make the calls of TOOLS. `errors` are bodies by status,
-    each with its message; `refuses` are the fields that the dialect refuses, with a value.
+    `whole` and `stream` contain the reasoning THOUGHT and the text TEXT; `tools_…` contain the calls of TOOLS. `errors`
+    are bodies by status, each with its message; `refuses` are the fields that the dialect refuses, with a value.
     """
 
     dialect: Dialect

@@ -1,4 +1,4 @@
-"""The Anthropic dialect handles how much the model is to think, and the form of its answer."""
+"""The Anthropic dialect translates the requested amount of thinking and the requested form of the answer."""
 
 from typing import Any
 

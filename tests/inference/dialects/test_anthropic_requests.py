@@ -172,7 +172,7 @@ HI: dict[str, Any] = {"type": "text", "text": "hi"}
 
 
 def test_blank_texts_are_left_out_of_lists() -> None:
-    """The API refuses them, and with them the rest of the conversation."""
+    """Anthropic refuses blank texts, and with them the rest of the conversation."""
     called = {"role": "assistant", "content": [{**BLANK, "text": ""}], "tool_calls": [tool_call()]}
     answered = {"role": "tool", "tool_call_id": "call_1", "content": [BLANK]}
     body = sent({"role": "system", "content": [BLANK, HI]}, {"role": "user", "content": [BLANK, HI]}, called, answered)
@@ -188,7 +188,7 @@ def test_an_assistant_that_said_nothing_but_white_space_is_left_out() -> None:
         assert sent(user, {"role": "assistant", "content": content}, user)["messages"] == [user, user]
 
 
-def test_a_user_who_says_nothing_is_refused() -> None:
+def test_a_user_message_without_text_is_refused() -> None:
     for content in ([], [BLANK]):
         assert (
             refused_param({"role": "user", "content": "hi"}, {"role": "user", "content": content})
@@ -198,7 +198,7 @@ def test_a_user_who_says_nothing_is_refused() -> None:
 
 
 @pytest.mark.parametrize("content", [None, ""])
-def test_an_empty_text_beside_tool_calls_is_no_block(content: str | None) -> None:
+def test_an_empty_text_next_to_tool_calls_makes_no_block(content: str | None) -> None:
     [message] = sent({"role": "assistant", "content": content, "tool_calls": [tool_call()]})["messages"]
     assert message["content"] == [tool_use()]
 

@@ -243,5 +243,5 @@ def test_the_words_of_a_403_are_not_told() -> None:
 
 
 def test_the_words_of_a_quota_that_passes_are_not_told() -> None:
-    """They say "your plan and billing", which customers would take for their own."""
+    """The message mentions "your plan and billing", which customers would take for their own."""
     assert report_of({"error": {"message": "You exceeded your current quota."}}, status=429).words == ""

@@ -1,4 +1,4 @@
-"""The OpenAI dialect handles what no other dialect has."""
+"""The OpenAI dialect handles what only servers with OpenAI's API send or require."""
 
 from dataclasses import replace
 from typing import Any
@@ -221,13 +221,13 @@ HEARD_BESIDE: dict[str, Any] = {
         ({**HEARD_BESIDE, "total_tokens": 410}, {"audio_prompts"}, Usage(9, 0, completion=100, flags=MISMATCH)),
     ],
 )
-def test_what_stands_in_the_total_alone_counts_where_the_provider_counts_so(
+def test_tokens_that_are_only_in_the_total_count_if_the_provider_counts_like_this(
     reported: Any, includes: Any, expected: Usage
 ) -> None:
     assert usage_of(reported, includes) == expected
 
 
-def test_no_completion_is_none_where_the_total_is_the_prompt() -> None:
+def test_a_missing_completion_is_zero_if_the_total_is_the_prompt() -> None:
     assert usage_of({"prompt_tokens": 9, "total_tokens": 9}) == Usage(9)
     assert usage_of({"prompt_tokens": 9, "total_tokens": 10}) is None
 
@@ -309,7 +309,7 @@ TEXT = {"type": "text", "text": "Paris"}
     ids=str,
 )
 def test_content_in_blocks_is_put_in_words(content: list[Any], expected: dict[str, str]) -> None:
-    """It holds for whole answers and for streams."""
+    """Content in blocks is converted alike in whole answers and in streams."""
     reply = DIALECT.reply(orjson.dumps({"choices": [{"message": {"content": content, "x": 1}}]}), call())
     [choice] = chat_answer(reply.body, id="gen-1", created=1, model="m")["choices"]
     assert choice["message"] == {"role": "assistant", "content": None, "refusal": None, "x": 1, **expected}

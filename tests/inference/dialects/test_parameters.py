@@ -57,14 +57,16 @@ def dispatch(dialect: str, asked: Call, at: Route) -> UpstreamRequest:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("fields", USUAL, ids=ids)
-def test_what_asks_for_the_usual_is_left_out_where_it_is_not_taken(dialect: str, fields: dict[str, Any]) -> None:
+def test_fields_that_ask_for_the_usual_are_left_out_if_the_provider_refuses_them(
+    dialect: str, fields: dict[str, Any]
+) -> None:
     request = dispatch(dialect, call(**fields), refusing(dialect, *fields))
     assert orjson.loads(request.body).keys() <= {"model", "messages", "max_tokens"}
     assert request.adjusted == ()
 
 
 @pytest.mark.parametrize("fields", USUAL, ids=ids)
-def test_and_goes_as_it_came_where_nothing_is_known(fields: dict[str, Any]) -> None:
+def test_the_usual_is_sent_unchanged_if_nothing_is_known_of_the_provider(fields: dict[str, Any]) -> None:
     body = orjson.loads(DIALECTS["openai"].request(call(**fields), route()).body)
     assert {name: body[name] for name in fields} == fields
 
@@ -72,7 +74,7 @@ def test_and_goes_as_it_came_where_nothing_is_known(fields: dict[str, Any]) -> N
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("fields", UNUSUAL, ids=ids)
 def test_what_would_change_the_answer_is_refused_by_name(dialect: str, fields: dict[str, Any]) -> None:
-    """Anthropic's dialect refuses them without an entry in the catalogue."""
+    """Anthropic's dialect refuses these fields even if the catalogue does not list them."""
     asked = call(**fields, choices=fields.get("n", 1))
     at = route(upstream(dialect=dialect)) if dialect == "anthropic" else refusing(dialect, *fields)
     with pytest.raises(InvalidRequest) as caught:

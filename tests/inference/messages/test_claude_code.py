@@ -101,7 +101,7 @@ def test_what_is_futile_is_asked_once_and_a_rate_limit_as_often_as_it_is_told(
 ) -> None:
     with agents.counted(simulator) as asked:
         output = claude(account, tmp_path, f"{models}/{slug}", "Say hello.", CLAUDE_CODE_MAX_RETRIES=str(RETRIES))
-    # A model that speaks Messages first refuses the program's system message within a conversation; it then omits it.
+    # A model that speaks Messages first refuses the program's system message within a conversation, and gets none then.
     more = 1 if (models, slug) == ("simanthropic/claude", "agent-overflow") else 0
     assert asked == dict.fromkeys(agents.FAILURES, 0) | {slug: ASKED[slug] + more}
     status, words = TOLD[slug]

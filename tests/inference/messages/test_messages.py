@@ -173,7 +173,7 @@ def test_errors_are_in_anthropics_envelope(account: Customer, way: str) -> None:
     ):
         reply = account.http.post(PATH, json={"max_tokens": 16, "messages": HELLO, **fields})
         body = reply.json()
-        # Claude Code retries overloaded servers for minutes, whatever the header says.
+        # Claude Code retries overloaded servers for minutes, whatever the header is.
         assert (reply.headers.get("x-should-retry") == "false") is (kind != "overloaded_error")
         assert (reply.status_code, body["type"], body["error"]["type"]) == (status, "error", kind)
         assert body["request_id"] == reply.headers["X-Request-Id"]

@@ -55,7 +55,7 @@ class Codex:
         )
 
     def describe(self, model: str) -> None:
-        """Gives it a catalogue in which the model edits files by a custom tool, as OpenAI's models do."""
+        """Gives the program a catalogue in which the model edits files by a custom tool, as OpenAI's models do."""
         described = next(
             each for each in json.loads(self.run("debug", "models"))["models"] if each["slug"] == "gpt-5.5"
         )

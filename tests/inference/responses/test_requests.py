@@ -278,7 +278,7 @@ class Walked(list[Json]):
 
 
 @pytest.mark.parametrize("many", [2, 50])
-def test_allowed_tools_are_found_in_as_many_walks_however_many_they_are(many: int) -> None:
+def test_allowed_tools_are_found_in_two_walks_however_many_there_are(many: int) -> None:
     """One walk for each would take a hundred million steps for ten thousand tools, and block all other requests."""
     functions = Walked({"type": "function", "function": {"name": f"f{number}"}} for number in range(many))
     allowed = [{"type": "function", "name": f"f{number}"} for number in range(many)]

@@ -172,7 +172,7 @@ def test_an_upstream_that_has_the_api_gets_the_request_as_it_came(account: Custo
 def test_a_stream_of_an_upstream_that_has_the_api_is_its_own(account: Customer) -> None:
     events = stream(account, "sim/native/reasoning-tools", tools=[WEATHER])
     reasoning, call = events.final["output"]
-    assert reasoning["encrypted_content"] == "sim"  # what only the upstream can read is passed on
+    assert reasoning["encrypted_content"] == "sim"  # passed on, though only the upstream can read it
     assert call["id"].startswith("fc_sim_")
     assert {event["response"]["id"] for event in events.all if "response" in event} == {events.final["id"]}
     (record,) = bills.records(account)
