@@ -16,7 +16,15 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from gateway.pages.admin import Admin, BoundedAdmin, FixedRows, KeepsChanges, NamedChoices, RowAsShown, SaysValues
+from gateway.pages.admin import (
+    Admin,
+    BoundedAdmin,
+    FixedRows,
+    NamedChoices,
+    RowLockingAdmin,
+    StaleFormCheck,
+    ValueHistoryAdmin,
+)
 
 from . import keys
 from .models import Account, ApiKey, Membership, User
@@ -40,7 +48,7 @@ class NewUserForm(_LowercaseEmail, AdminUserCreationForm[User]):
         fields = ("email",)
 
 
-class UserForm(_LowercaseEmail, RowAsShown, UserChangeForm[User]):
+class UserForm(_LowercaseEmail, StaleFormCheck, UserChangeForm[User]):
     """Lets staff change a person."""
 
     class Meta:
@@ -86,7 +94,7 @@ admin.site.unregister(Group)
 
 
 @admin.register(Group)
-class GroupAdmin(KeepsChanges, DjangoGroupAdmin):
+class GroupAdmin(RowLockingAdmin, DjangoGroupAdmin):
     """Shows groups of rights, which only superusers may change."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -107,7 +115,7 @@ def _may_touch(request: HttpRequest, person: User | None) -> bool:
     return person is None or _is_superuser(request) or not (person.is_staff or person.is_superuser)
 
 
-class MembershipForm(RowAsShown, forms.ModelForm[Membership]):
+class MembershipForm(StaleFormCheck, forms.ModelForm[Membership]):
     """Changes a member's role. The person is fixed: keys and invitations belong to this membership."""
 
     class Meta:
@@ -133,7 +141,7 @@ class MembershipInline(admin.TabularInline[Membership, Account]):
         return super().get_queryset(request).select_related("user", "account")  # for the row's title
 
 
-class KeyState(NamedChoices):
+class KeyStateFilter(NamedChoices):
     """Filters keys by state; by default it leaves out deleted ones."""
 
     title = parameter_name = "state"
@@ -149,7 +157,7 @@ class KeyState(NamedChoices):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(FixedRows, SaysValues, BoundedAdmin):
+class ApiKeyAdmin(FixedRows, ValueHistoryAdmin, BoundedAdmin):
     """Shows keys without their secrets."""
 
     # Keys are not added here, because a token is shown only once, by `create_key`. They are not removed either: a
@@ -157,7 +165,7 @@ class ApiKeyAdmin(FixedRows, SaysValues, BoundedAdmin):
 
     list_display = ("name", "masked", "account", "state", "expires_at", "last_used_at", "rpm", "tpm", "created_at")
     list_select_related = ("account",)
-    list_filter = (KeyState,)
+    list_filter = (KeyStateFilter,)
     search_fields = ("name", "account__name", "last_four")
     search_help_text = "Part of the key's name, of the account's name, or of the last four characters."
     readonly_fields = (

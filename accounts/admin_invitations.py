@@ -25,7 +25,7 @@ class InvitationForm(forms.Form):
     role = forms.ChoiceField(choices=invitations.ROLES, help_text=invitations.ROLE_RULE)
 
 
-class InvitesMembers(RowPages):
+class InvitationPages(RowPages):
     """Adds the page that invites a member to the admin of accounts."""
 
     def get_urls(self) -> list[URLPattern]:

@@ -24,7 +24,7 @@ class ReasonForm(forms.Form):
     )
 
 
-class SuspendsAccounts(RowPages):
+class SuspensionPages(RowPages):
     """Adds the page that suspends an account to the admin of accounts."""
 
     def get_urls(self) -> list[URLPattern]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from gateway.errors import InsufficientCredits, TooManyAtOnce
-from gateway.fastpath.redis import Reply, Script, shared_store
+from gateway.errors import InsufficientCredits, TooManyInFlight
+from gateway.fastpath.redis import PendingReply, Script, shared_store
 from gateway.observing.request_events import RequestEvent
 
 SMALL_PART = 64
@@ -77,7 +77,7 @@ def begin_within(
 ) -> None:
     """Reserves `units` for a request until `end`, if it is the account's only one or the balance covers all of them.
 
-    Raises TooManyAtOnce and InsufficientCredits, and reserves nothing then.
+    Raises TooManyInFlight and InsufficientCredits, and reserves nothing then.
     """
     own = _own_of(account_id)
     before = own.units
@@ -144,7 +144,7 @@ def _reserve(account_id: uuid.UUID, own: _Own, before: int, balance: int) -> int
     return others
 
 
-def _renew(account_id: uuid.UUID, own: _Own) -> Reply:
+def _renew(account_id: uuid.UUID, own: _Own) -> PendingReply:
     return shared_store.send(RENEW, _key(account_id), _worker, b"%d" % own.units)
 
 
@@ -152,17 +152,17 @@ def _key(account_id: uuid.UUID) -> bytes:
     return b"in-flight:" + account_id.hex.encode()
 
 
-def _beyond_the_balance() -> TooManyAtOnce:
+def _beyond_the_balance() -> TooManyInFlight:
     return _too_many(NOT_COVERED)
 
 
-def _beyond_what_others_left(seconds: int) -> TooManyAtOnce:
+def _beyond_what_others_left(seconds: int) -> TooManyInFlight:
     # Nobody knows when the requests of a living worker end. Those of a worker that is gone expire after `seconds`.
     if seconds > RESERVED_SECONDS - LATE_SECONDS:
-        return TooManyAtOnce(f"{NOT_COVERED} Try again when one of them has ended.", headers={"Retry-After": "1"})
+        return TooManyInFlight(f"{NOT_COVERED} Try again when one of them has ended.", headers={"Retry-After": "1"})
     return _too_many(NOT_COVERED, seconds)
 
 
-def _too_many(reason: str, seconds: int = 1) -> TooManyAtOnce:
+def _too_many(reason: str, seconds: int = 1) -> TooManyInFlight:
     plural = "" if seconds == 1 else "s"
-    return TooManyAtOnce(f"{reason} Try again in {seconds} second{plural}.", headers={"Retry-After": str(seconds)})
+    return TooManyInFlight(f"{reason} Try again in {seconds} second{plural}.", headers={"Retry-After": str(seconds)})

@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 
 from accounts.models import Account
-from gateway.pages.admin import ExactSearch, RecordAdmin, searched_id
+from gateway.pages.admin import ExactSearchAdmin, RecordAdmin, searched_id
 
 from .models import Alias, AliasEvent
 
@@ -23,7 +23,7 @@ class AliasAdmin(RecordAdmin):
 
 
 @admin.register(AliasEvent)
-class AliasEventAdmin(ExactSearch):
+class AliasEventAdmin(ExactSearchAdmin):
     """Shows the history of all aliases, also deleted ones."""
 
     list_display = (

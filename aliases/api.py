@@ -31,7 +31,7 @@ class Aliases(ControlView):
         name = alias_name(body.get("name"))
         target = targets.from_body(body)
         if target is None:
-            raise InvalidAliasTarget(targets.SHAPES)
+            raise InvalidAliasTarget(targets.SHAPES_MESSAGE)
         _require_routable(request, target)
         alias = changes.create(caller_behind(request).account_id, name, target, by=caller_behind(request).key_id)
         return Response(AliasSerializer(alias).data, status=201)

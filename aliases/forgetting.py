@@ -68,17 +68,19 @@ def _last_booked(account: Account) -> datetime | None:
 
 def _blank_history(account: Account) -> None:
     """Removes names from the history of staff's actions. It still shows who changed which id, and when."""
-    about = _entries_of(Account, [account.pk])
+    condition = _history_condition(Account, [account.pk])
     for model in (ApiKey, Membership, Invitation, Suspension, Alias):
-        about |= _entries_of(model, model._base_manager.filter(account=account).values_list("pk", flat=True))
-    about |= _entries_of(Alias, AliasEvent.objects.filter(account=account).values_list("alias_id", flat=True))
+        condition |= _history_condition(model, model._base_manager.filter(account=account).values_list("pk", flat=True))
+    condition |= _history_condition(
+        Alias, AliasEvent.objects.filter(account=account).values_list("alias_id", flat=True)
+    )
     # Entries about deleted members and invitations can only be found by their text.
     for model, words in ((Membership, "in"), (Invitation, "to")):
         of_model = ContentType.objects.get_for_model(model)
-        about |= Q(content_type=of_model, object_repr__endswith=f" {words} {account.name}")
-    LogEntry.objects.filter(about).update(object_repr=models.F("object_id"), change_message="")
+        condition |= Q(content_type=of_model, object_repr__endswith=f" {words} {account.name}")
+    LogEntry.objects.filter(condition).update(object_repr=models.F("object_id"), change_message="")
 
 
-def _entries_of(model: type[models.Model], ids: Iterable[UUID | int]) -> Q:
+def _history_condition(model: type[models.Model], ids: Iterable[UUID | int]) -> Q:
     of_model = ContentType.objects.get_for_model(model)
     return Q(content_type=of_model, object_id__in=[str(each) for each in ids])

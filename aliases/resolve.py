@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from billing.usage.request_failures import Named
+from billing.usage.request_failures import AccountAlias
 from catalogue.routing import nearest
 from catalogue.routing.model_ids import ALIAS, AliasId, ExplicitId
 from catalogue.routing.plan import Needs, Plan, plan_route, read_model_id
@@ -64,11 +64,13 @@ def resolve(
         return Resolution(plan, requested_alias=str(wanted), alias_id=alias_id)
 
 
-def ids_of(named: Collection[Named]) -> dict[Named, uuid.UUID]:
+def ids_of(named: Collection[AccountAlias]) -> dict[AccountAlias, uuid.UUID]:
     """Returns the ids of the given aliases; leaves out aliases that do not exist."""
     accounts, names = {each.account_id for each in named}, {each.name for each in named}
     found = Alias.objects.filter(account_id__in=accounts, name__in=names)
-    return {Named(account, name): alias for account, name, alias in found.values_list("account_id", "name", "id")}
+    return {
+        AccountAlias(account, name): alias for account, name, alias in found.values_list("account_id", "name", "id")
+    }
 
 
 def absent(account_id: uuid.UUID, name: str, *, param: str | None = None) -> AliasNotFound:

@@ -12,7 +12,7 @@ from gateway.errors import ApiError, InvalidAliasTarget
 
 FIELDS = ("provider", "canonical_id", "locode")
 LONGEST = 400  # characters; ids of the catalogue are much shorter
-SHAPES = (
+SHAPES_MESSAGE = (
     "A target needs provider and canonical_id; locode is optional and defaults to 'global'. Send them as flat fields, "
     "as a nested `target` object, or as a `target` string provider/canonical_id/locode. A repoint must send all "
     "fields: without locode only an alias that is at 'global' can be repointed."
@@ -48,9 +48,9 @@ def from_id(text: str) -> Target:
 
 def _target(fields: dict[str, Any]) -> Target:
     if not all(isinstance(value, str) and 0 < len(value) <= LONGEST for value in fields.values()):
-        raise InvalidAliasTarget(SHAPES)
+        raise InvalidAliasTarget(SHAPES_MESSAGE)
     if "provider" not in fields or "canonical_id" not in fields:
-        raise InvalidAliasTarget(SHAPES)
+        raise InvalidAliasTarget(SHAPES_MESSAGE)
     locode = region_label(fields.get("locode", GLOBAL))
     return Target(fields["provider"], fields["canonical_id"], locode, states_locode="locode" in fields)
 
@@ -66,7 +66,7 @@ def _nested(target: Any) -> dict[str, Any]:
         return _stated(target)
     segments = target.split("/") if isinstance(target, str) else []
     if len(segments) not in (3, 4):
-        raise InvalidAliasTarget(SHAPES)
+        raise InvalidAliasTarget(SHAPES_MESSAGE)
     fields = {"provider": segments[0], "canonical_id": "/".join(segments[1:3])}
     return fields | ({"locode": segments[3]} if len(segments) == 4 else {})
 

@@ -42,7 +42,7 @@ class Row(NamedTuple):
     waits: tuple[float, float]  # seconds that a settlement waited for its wallet: the median and the 99th percentile
 
 
-class Settled(NamedTuple):
+class SettlementTime(NamedTuple):
     """Holds when a settlement's statement was done, and by which worker."""
 
     at: float
@@ -68,7 +68,7 @@ def simulate(times: Times, gateways: int, accounts: int, offered: float) -> Row:
     workers = gateways * CORES_OF_A_GATEWAY
     free: dict[str, list[float]] = {"gateway": [0.0] * workers, "postgresql": [0.0] * CORES_OF_POSTGRESQL}
     steps = (("postgresql", times.look_up), ("gateway", times.gateway), ("postgresql", times.settlement))
-    wallets: dict[int, list[Settled]] = defaultdict(list)
+    wallets: dict[int, list[SettlementTime]] = defaultdict(list)
     now, events = 0.0, []
     for number in range(REQUESTS):
         now += chance.expovariate(offered)
@@ -83,14 +83,14 @@ def simulate(times: Times, gateways: int, accounts: int, offered: float) -> Row:
         if step < len(steps) - 1:
             heappush(events, (done, number, step + 1))
         else:
-            wallets[chance.randrange(accounts)].append(Settled(done, chance.randrange(workers)))
+            wallets[chance.randrange(accounts)].append(SettlementTime(done, chance.randrange(workers)))
     commits = [(one, commit) for settled in wallets.values() for one, commit in _committed(settled, times)]
     alone = times.settlement + FSYNC_SECONDS
     cut = quantiles([max(0.0, commit - one.at - alone) for one, commit in commits], n=100)
     return Row(gateways, accounts, offered, REQUESTS / (max(at for _, at in commits) - first), (cut[49], cut[98]))
 
 
-def _committed(settled: list[Settled], times: Times) -> Iterator[tuple[Settled, float]]:
+def _committed(settled: list[SettlementTime], times: Times) -> Iterator[tuple[SettlementTime, float]]:
     """Yields one account's settlements and the times of their commits.
 
     A worker's first settlement commits the worker's other waiting ones too.
@@ -100,8 +100,8 @@ def _committed(settled: list[Settled], times: Times) -> Iterator[tuple[Settled, 
     while waiting:
         begin = max(free, waiting[0].at)
         worker = waiting[0].worker
-        batch: list[Settled] = []
-        rest: list[Settled] = []
+        batch: list[SettlementTime] = []
+        rest: list[SettlementTime] = []
         for position, one in enumerate(waiting):
             if one.at > begin or len(batch) == MOST_TOGETHER:
                 rest += waiting[position:]

@@ -29,12 +29,12 @@ LEAST_EVENTS = 20
 ACCEPTED = 40.0  # thousand instructions
 PLAY = "--play"  # this module is started with it under callgrind
 MARK = "getppid"  # callgrind writes a profile at each call of this libc function, which nothing else here calls
-TOLD_AS = {"messages": ("messages", "chat")}
+CLIENT_FORMS = {"messages": ("messages", "chat")}
 EVENT = re.compile(rb".+?(?:\r\n\r\n|\n\n|\r\r|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RecordedStream:
     """Holds a recorded stream, and the API in which its client receives it."""
 
     recording: Recording
@@ -47,19 +47,19 @@ class Told:
         return f"{self.recording.provider} {own}" + ("" if self.form == own else f" -> {self.form}")
 
 
-def chosen(patterns: Iterable[str]) -> list[Told]:
+def chosen(patterns: Iterable[str]) -> list[RecordedStream]:
     """Returns the recorded streams that are long enough, in every API."""
     is_asked = re.compile("|".join(patterns))
     return [
-        Told(recording, form, blocks)
+        RecordedStream(recording, form, blocks)
         for recording in recordings.read(recordings.files())
         if recording.streamed and not recording.is_error and is_asked.search(recording.id)
         if len(blocks := EVENT.findall(recording.body.encode())) >= LEAST_EVENTS
-        for form in TOLD_AS.get(recording.api, (recording.api,))
+        for form in CLIENT_FORMS.get(recording.api, (recording.api,))
     ]
 
 
-class Played:
+class RecordedCall:
     """Acts as an upstream call that reads one recorded event after the other, at once."""
 
     sent_bytes = 0
@@ -72,11 +72,11 @@ class Played:
         return next(self._blocks, b"")
 
 
-def _nothing() -> None:
+def _nothing(*_arguments: object) -> None:
     """Replaces deadlines, which are not needed here."""
 
 
-def player(told: Told) -> Callable[[], int]:
+def player(stream: RecordedStream) -> Callable[[], int]:
     """Returns a function that plays the whole stream and returns how many bytes its client got."""
     from django.conf import settings  # noqa: PLC0415  # needs Django's setup
     from django.utils.module_loading import import_string  # noqa: PLC0415
@@ -87,14 +87,14 @@ def player(told: Told) -> Callable[[], int]:
     from inference.reader import StreamReader  # noqa: PLC0415
     from inference.wire_forms import WIRE_FORMS  # noqa: PLC0415
 
-    recording = told.recording
-    own = next(form for form in WIRE_FORMS if f"/v1/{form.path}" == PATHS[told.form])
+    recording = stream.recording
+    own = next(form for form in WIRE_FORMS if f"/v1/{form.path}" == PATHS[stream.form])
     upstream = SimpleNamespace(
         dialect="anthropic" if recording.api == "messages" else "openai", refused_parameters=frozenset()
     )
     route: Any = SimpleNamespace(upstream=upstream, modality=MODALITIES[recording.api], thinking="")
-    plain = {"stream": True, **PLAIN[told.form], "model": "bench/test/recorded"}
-    recorded = {**plain, **recording.request, "model": plain["model"]} if told.form == recording.api else plain
+    plain = {"stream": True, **PLAIN[stream.form], "model": "bench/test/recorded"}
+    recorded = {**plain, **recording.request, "model": plain["model"]} if stream.form == recording.api else plain
     try:
         call = own.call(dict(recorded), {})
     except (ApiError, ValidationError):
@@ -109,7 +109,7 @@ def player(told: Told) -> Callable[[], int]:
             id="gen-1", created=1_780_000_000, model="bench/test/1/FRPAR", choices=call.choices
         )
         framing = form.framing(normaliser, call)
-        played: Any = Played(told.blocks)
+        played: Any = RecordedCall(stream.blocks)
         reader = StreamReader(played, dialect.decoder(upstream_call), normaliser, lambda _usage, _bytes: False)
         while reader.ending is None:
             try:
@@ -128,14 +128,14 @@ def play_all(patterns: list[str]) -> None:
 
     os.environ["DJANGO_SETTINGS_MODULE"] = "gateway.settings"
     django.setup()
-    players = [player(told) for told in chosen(patterns)]
-    told_of = [number for number, play in enumerate(players) if play()]  # leaves out streams that no API can express
+    players = [player(stream) for stream in chosen(patterns)]
+    played = [number for number, play in enumerate(players) if play()]  # leaves out streams that no API can express
     gc.collect()
     gc.disable()
-    print(json.dumps(told_of), flush=True)
+    print(json.dumps(played), flush=True)
     while not select.select([sys.stdin], [], [], 0.05)[0]:
         """Wakes up again and again: only then is valgrind's control program obeyed."""
-    for number in told_of:
+    for number in played:
         os.getppid()
         players[number]()
     os.getppid()
@@ -149,26 +149,26 @@ def count(patterns: list[str], folder: Path) -> dict[int, int]:
     with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as playing:
         assert playing.stdout is not None
         assert playing.stdin is not None
-        told_of = json.loads(playing.stdout.readline() or "null")
-        if told_of is None:
+        played = json.loads(playing.stdout.readline() or "null")
+        if played is None:
             raise CallgrindError("the streams could not be played")
         callgrind.begin(playing.pid)
         playing.communicate("go\n")
     dumps = [profile for profile in callgrind.profiles(playing.pid) if profile.suffix != f".{playing.pid}"]
     ordered = sorted(dumps, key=lambda profile: int(profile.suffix[1:]))
-    return dict(zip(told_of, map(total_of, ordered[1:]), strict=True))
+    return dict(zip(played, map(total_of, ordered[1:]), strict=True))
 
 
-def report(streams: list[Told], totals: Mapping[int, int], most: float | None) -> int:
+def report(streams: list[RecordedStream], totals: Mapping[int, int], most: float | None) -> int:
     """Prints what an event takes, by provider and in the dearest streams, and returns the exit status."""
-    of_provider: dict[str, list[tuple[Told, float]]] = {}
+    of_provider: dict[str, list[tuple[RecordedStream, float]]] = {}
     for number, total in totals.items():
-        told = streams[number]
-        of_provider.setdefault(told.name, []).append((told, total / len(told.blocks) / 1000))
+        stream = streams[number]
+        of_provider.setdefault(stream.name, []).append((stream, total / len(stream.blocks) / 1000))
     print(f"{'thousand instructions of an event':<40}{'streams':>8}{'events':>8}{'mean':>8}{'dearest':>9}")
     for name, found in sorted(of_provider.items(), key=lambda item: -max(cost for _, cost in item[1])):
-        events = sum(len(told.blocks) for told, _ in found)
-        mean = sum(cost * len(told.blocks) for told, cost in found) / events
+        events = sum(len(stream.blocks) for stream, _ in found)
+        mean = sum(cost * len(stream.blocks) for stream, cost in found) / events
         dearest, cost = max(found, key=lambda one: one[1])
         print(f"{name:<40}{len(found):8}{events:8,}{mean:8.1f}{cost:9.1f}  {dearest.recording.id}")
     above = sum(cost > (most or ACCEPTED) for found in of_provider.values() for _, cost in found)

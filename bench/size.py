@@ -83,7 +83,7 @@ def _docstring_lines(source: str) -> set[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class CallTrace:
     """Holds a request's calls of each function, named `module:function`, and the objects that it left."""
 
     calls: dict[str, int]
@@ -103,7 +103,7 @@ class Ran:
         return rooms
 
 
-def trace(databases: MigratedDatabases, folder: Path) -> dict[str, Ran]:
+def trace(databases: MigratedDatabases, folder: Path) -> dict[str, CallTrace]:
     """Returns a trace for each kind of request, from a worker that has answered some before."""
     file = folder / "trace"
     ran = {}
@@ -113,7 +113,7 @@ def trace(databases: MigratedDatabases, folder: Path) -> dict[str, Ran]:
             with gateway.connect(kind) as connection:
                 connection.work(iter(range(3)))
             wait_until_asleep(gateway.pids()[0])  # the trace is written after the last byte
-            ran[kind.name] = Ran(**json.loads(file.read_text().splitlines()[-1]))
+            ran[kind.name] = CallTrace(**json.loads(file.read_text().splitlines()[-1]))
     return ran
 
 

@@ -15,17 +15,17 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
 from accounts.admin import MembershipInline
-from accounts.admin_invitations import InvitesMembers
-from accounts.admin_suspensions import SuspendsAccounts
+from accounts.admin_invitations import InvitationPages
+from accounts.admin_suspensions import SuspensionPages
 from accounts.models import INVITING_RIGHT, Account, Membership
 from gateway.ids import generation_id
 from gateway.money import ExactDecimalField, plain
-from gateway.pages.admin import BoundedAdmin, ExactSearch, SaysValues, searched_id, short_id
+from gateway.pages.admin import BoundedAdmin, ExactSearchAdmin, ValueHistoryAdmin, searched_id, short_id
 
 from . import admin_filters as filters
 from .accounts import has_entries, rate_warning
-from .admin_closing import ClosesAccounts
-from .admin_credit import RIGHT, CreditBooking
+from .admin_closing import ClosingPages
+from .admin_credit import RIGHT, CreditPages
 from .ledger.record_columns import RECORD_COLUMNS, RecordColumn, Section
 from .models import Generation, LedgerEntry, RequestFailure
 
@@ -40,11 +40,11 @@ CLOSING = ("accounts.change_account", "close", "Closing")
 
 
 @admin.register(Account)
-class AccountAdmin(InvitesMembers, SuspendsAccounts, ClosesAccounts, CreditBooking, SaysValues, BoundedAdmin):
+class AccountAdmin(InvitationPages, SuspensionPages, ClosingPages, CreditPages, ValueHistoryAdmin, BoundedAdmin):
     """Shows accounts, which cannot be removed, because wallets, keys and history refer to them."""
 
     list_display = ("name", "balance", "currency", "far_below_zero", "suspended_at", "member_count", "created_at")
-    list_filter = (filters.Balance, filters.Suspended, "currency")
+    list_filter = (filters.BalanceFilter, filters.SuspensionFilter, "currency")
     list_select_related = ("wallet", "overdraft_alert")
     search_fields = ("name", "membership__user__email", "=id")
     search_help_text = "Part of the name or of a member's email address, or the account's id."
@@ -141,18 +141,18 @@ def _in_account(name_or_id: str) -> UUID | None:
 
 
 @admin.register(LedgerEntry)
-class LedgerEntryAdmin(ExactSearch):
+class LedgerEntryAdmin(ExactSearchAdmin):
     """Shows every change of a balance."""
 
-    list_display = ("created_at", "account", "kind", "moved", "balance", "source", "reason")
-    fields = ("created_at", "account", "seq", "kind", "moved", "balance", "source", "reason")
+    list_display = ("created_at", "account", "kind", "amount_and_currency", "balance", "source", "reason")
+    fields = ("created_at", "account", "seq", "kind", "amount_and_currency", "balance", "source", "reason")
     list_filter = (filters.KindOfEntry, filters.EntryDay)
     list_select_related = ("account",)
     search_fields = ("account__name",)
     search_help_text = "An account's exact name or id, or a generation id."
 
     @admin.display(description="amount")
-    def moved(self, entry: LedgerEntry) -> str:
+    def amount_and_currency(self, entry: LedgerEntry) -> str:
         return f"{plain(entry.amount)}\N{NO-BREAK SPACE}{entry.account.currency}"
 
     @admin.display(description="balance after")
@@ -174,7 +174,7 @@ class LedgerEntryAdmin(ExactSearch):
         return rows.filter(generation_id=searched_id(term)).exclude(generation=None)
 
 
-class RequestAdmin(ExactSearch):
+class RequestAdmin(ExactSearchAdmin):
     """Searches rows of single requests by their id, their account or their key."""
 
     def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
@@ -253,7 +253,7 @@ class GenerationAdmin(RequestAdmin):
         "ending",
         "flagged_with",
     )
-    list_filter = (filters.RecordDay, filters.Priced, filters.Flagged)
+    list_filter = (filters.RecordDay, filters.PriceFilter, filters.FlagFilter)
     list_select_related = ("account",)
     search_fields = ("id",)
     search_help_text = "An account's exact name or id, a key's id, or a generation or request id."

@@ -17,7 +17,7 @@ from gateway.pages.admin import RowPages
 from .models import Wallet
 
 
-class ClosesAccounts(RowPages):
+class ClosingPages(RowPages):
     """Adds the page that closes an account to the admin of accounts."""
 
     def get_urls(self) -> list[URLPattern]:

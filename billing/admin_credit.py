@@ -82,7 +82,7 @@ class CreditForm(forms.Form):
         return fields
 
 
-class CreditBooking(RowPages):
+class CreditPages(RowPages):
     """Adds the page that books credit to the admin of accounts."""
 
     def get_urls(self) -> list[URLPattern]:

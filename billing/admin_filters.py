@@ -126,7 +126,7 @@ class KindOfEntry(NamedChoices):
     }
 
 
-class Priced(NamedChoices):
+class PriceFilter(NamedChoices):
     """Filters records without a cost, which have an index of their own."""
 
     title, parameter_name = "price", "priced"
@@ -137,7 +137,7 @@ def _flagged_with(code: str, records: QuerySet[Any]) -> QuerySet[Any]:
     return records.exclude(flags=None).filter(flags__contains=code)
 
 
-class Flagged(NamedChoices):
+class FlagFilter(NamedChoices):
     """Filters records with a flag, which have an index of their own."""
 
     title, parameter_name = "flags", "flagged"
@@ -147,7 +147,7 @@ class Flagged(NamedChoices):
     }
 
 
-class Suspended(NamedChoices):
+class SuspensionFilter(NamedChoices):
     """Filters accounts by whether they are suspended, reading every account."""
 
     title = parameter_name = "suspended"
@@ -157,7 +157,7 @@ class Suspended(NamedChoices):
     }
 
 
-class Balance(NamedChoices):
+class BalanceFilter(NamedChoices):
     """Filters accounts by their balance, reading every wallet."""
 
     title = parameter_name = "balance"

@@ -2,7 +2,7 @@ from django.apps import AppConfig
 from django.db.models.signals import post_save, pre_save
 
 from gateway.observing.request_events import failure_observers
-from gateway.server.hooks import Periodic, Reading, worker_hooks
+from gateway.server.hooks import MetricReading, Periodic, worker_hooks
 
 
 class BillingConfig(AppConfig):
@@ -26,7 +26,7 @@ class BillingConfig(AppConfig):
         worker_hooks.start += [recovery.start, start_settlers]
         worker_hooks.beat += [
             Periodic(0, recovery.work),
-            Periodic(rollups.EVERY_SECONDS, rollups.WorkersShare(settled_accounts).advance),
+            Periodic(rollups.EVERY_SECONDS, rollups.WorkerRollups(settled_accounts).advance),
             Periodic(overdraft.EVERY_SECONDS, overdraft.raise_alerts, spread=True),
             Periodic(notices.EVERY_SECONDS, notices.send_due, spread=True),
             Periodic(0, request_failures.failure_log.flush),
@@ -35,7 +35,7 @@ class BillingConfig(AppConfig):
         if replica.ALIAS in settings.DATABASES:
             worker_hooks.beat.append(Periodic(0, replica.note_position))
         worker_hooks.readings.append(
-            Reading(
+            MetricReading(
                 "gateway_spool_files",
                 "Files in this machine's spool: waiting for the database, claimed by a process, or set aside (poison).",
                 spool.lengths,

@@ -128,10 +128,10 @@ def _sessions(person: User) -> Iterator[Session]:
 
 def _history_about(email: str, person: User | None) -> list[LogEntry]:
     """Returns the log entries of what staff did to the person, and those that mention the address."""
-    about = Q(object_repr__icontains=email) | Q(change_message__icontains=email)
+    mentions_email = Q(object_repr__icontains=email) | Q(change_message__icontains=email)
     if person is not None:
-        about |= Q(content_type=ContentType.objects.get_for_model(User), object_id=str(person.pk))
-    return list(LogEntry.objects.filter(about).order_by("pk"))
+        mentions_email |= Q(content_type=ContentType.objects.get_for_model(User), object_id=str(person.pk))
+    return list(LogEntry.objects.filter(mentions_email).order_by("pk"))
 
 
 def _rewrite_history(email: str, person: User | None, instead: str) -> None:

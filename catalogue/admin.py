@@ -24,7 +24,7 @@ from rest_framework import serializers
 from accounts.models import User
 from gateway.edge.tables import dotted, faults_of
 from gateway.money import plain
-from gateway.pages.admin import ExactSearch, FixedRows, RecordAdmin, RowAsShown, SaysValues
+from gateway.pages.admin import ExactSearchAdmin, FixedRows, RecordAdmin, StaleFormCheck, ValueHistoryAdmin
 
 from . import changes, models, price_history
 from .admin_actions import OfferActions, ProviderActions, RouteActions
@@ -55,7 +55,7 @@ _OF_PROVIDERS = (
 CHANGES_SHOWN = 20
 
 
-class _CatalogueAdmin(SaysValues):
+class _CatalogueAdmin(ValueHistoryAdmin):
     def hold(self, row: Row) -> None:
         changes.hold()  # locks the row that every writer of the catalogue locks first, also seeding
 
@@ -97,12 +97,12 @@ class ProviderAdmin(FixedRows, ProviderActions, _CatalogueAdmin):
     ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return health.with_seen(super().get_queryset(request), timezone.now())
+        return health.with_recent_calls(super().get_queryset(request), timezone.now())
 
     @admin.display(description="status")
     def published_status(self, provider: models.Provider) -> str:
         """Returns the published status and its reason. Without calls it is "no calls", not "healthy" as in the API."""
-        calls = health.seen_of(provider).minutes
+        calls = health.recent_calls_of(provider).minutes
         if not provider.status_override and not calls.attempts:
             return health.shown_status("", calls)
         status, reason = health.status_of(provider.status_override, calls)
@@ -115,13 +115,13 @@ class ProviderAdmin(FixedRows, ProviderActions, _CatalogueAdmin):
 
     @admin.display(description="last 5 minutes")
     def last_minutes(self, provider: models.Provider) -> str:
-        return self._calls(health.seen_of(provider).minutes)
+        return self._calls(health.recent_calls_of(provider).minutes)
 
     @admin.display(description="last hour")
     def last_hour(self, provider: models.Provider) -> str:
-        return self._calls(health.seen_of(provider).hour)
+        return self._calls(health.recent_calls_of(provider).hour)
 
-    def _calls(self, calls: health.Observed) -> str:
+    def _calls(self, calls: health.CallCounts) -> str:
         # red if most calls failed, even if they were few
         return format_html('<strong class="failing">{}</strong>', calls.in_words) if calls.fails else calls.in_words
 
@@ -153,7 +153,7 @@ class _ExactDecoder(json.JSONDecoder):
         super().__init__(**options | {"parse_float": Decimal})
 
 
-class RegionForm(RowAsShown, forms.ModelForm[models.Region]):
+class RegionForm(StaleFormCheck, forms.ModelForm[models.Region]):
     """Lets staff edit a route. Its prices must follow the rules of a catalogue file."""
 
     price_tiers = forms.JSONField(
@@ -296,7 +296,7 @@ class RegionAdmin(FixedRows, RouteActions, _CatalogueAdmin):
 
 
 @admin.register(models.PriceChange)
-class PriceChangeAdmin(ExactSearch):
+class PriceChangeAdmin(ExactSearchAdmin):
     """Shows the history of all prices."""
 
     list_display = ("changed_at", "route", "field", price_before, price_after, changed_by)

@@ -94,10 +94,10 @@ class Providers(ControlView):
         query = ProvidersQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
         view = View(*_now(catalogue), **query.validated_data)
-        observed = health.observed(timezone.now())
+        counts = health.counts_by_provider(timezone.now())
 
         def status_of(slug: str, override: str) -> str:
-            return health.status_of(override, observed.get(slug))[0]
+            return health.status_of(override, counts.get(slug))[0]
 
         return Response({"object": "list", "data": providers(catalogue, view, status_of)})
 

@@ -3,7 +3,7 @@ import time
 from django.apps import AppConfig
 
 from gateway.edge.health import needs
-from gateway.server.hooks import Periodic, Reading, worker_hooks
+from gateway.server.hooks import MetricReading, Periodic, worker_hooks
 
 
 class CatalogueConfig(AppConfig):
@@ -22,14 +22,14 @@ class CatalogueConfig(AppConfig):
         needs.append(snapshot.need)
         worker_hooks.known["provider"] = snapshot.callable_providers
         worker_hooks.readings += [
-            Reading(
+            MetricReading(
                 "gateway_provider_refusals",
                 "Requests that a provider refused because of the operator's account there.",
                 lambda: troubles.refusals,
                 how="counter",
                 label="provider",
             ),
-            Reading(
+            MetricReading(
                 "gateway_catalogue_checked_timestamp_seconds",
                 "When a worker last read the catalogue's version from the database: the oldest of all workers.",
                 lambda: {"": time.time() - snapshot.unchecked_seconds()} if snapshot.is_loaded() else {},

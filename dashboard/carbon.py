@@ -124,7 +124,7 @@ COLUMNS = tuple(Footprint().line)
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class GridComparison:
     """Holds the emission that the same energy would have on another place's grid now, and the places to choose from."""
 
     route: Route
@@ -212,7 +212,7 @@ def _shown(choice: Choice) -> dict[str, Any]:
         "lines": lines_of(choice, dict(ordered), names),
         "months": months if len(months) >= MONTHS_SHOWN_FROM else [],
         "days": sorted(report.days.items(), reverse=True),
-        "elsewhere": _elsewhere(report.sums, choice.extra.get("elsewhere")),
+        "elsewhere": _grid_comparison(report.sums, choice.extra.get("elsewhere")),
         "method": METHOD,
         "annual_sources": sorted({*GridIntensity.objects.exclude(source="").values_list("source", flat=True)}),
         "hourly_sources": sorted({*GridSlot.objects.order_by().values_list("source", flat=True).distinct()}),
@@ -242,7 +242,7 @@ def read(choice: Choice) -> Report:
     return Report(sums, groups, days, sources, whole)
 
 
-def _elsewhere(sums: Footprint, locode: str | None) -> Elsewhere | None:
+def _grid_comparison(sums: Footprint, locode: str | None) -> GridComparison | None:
     """Compares with the grid of a place, or with the cleanest grid. Raises Http404 for a place without a grid."""
     places: dict[str, Route] = {}
     for offer in snapshot.current().offers.values() if snapshot.is_loaded() else ():
@@ -257,7 +257,7 @@ def _elsewhere(sums: Footprint, locode: str | None) -> Elsewhere | None:
     route = offered[0] if locode is None else places[locode]
     kg_per_wh = Decimal(route.energy.intensity_gco2_per_kwh or 0) / _THOUSAND / _THOUSAND
     bounds = sums.energy_wh_low * kg_per_wh, sums.energy_wh_high * kg_per_wh
-    return Elsewhere(route, sums.energy_wh * kg_per_wh, bounds, offered)
+    return GridComparison(route, sums.energy_wh * kg_per_wh, bounds, offered)
 
 
 @account_page("GET")  # no HEAD: it would read everything for nothing

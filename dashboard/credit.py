@@ -49,7 +49,7 @@ COLUMNS = (
 )
 
 
-class Shown(StrEnum):
+class LedgerView(StrEnum):
     """Names the lists: credit along with each day's usage, or single entries."""
 
     DAYS = "days"
@@ -120,13 +120,13 @@ def credit(request: HttpRequest, current: AccountContext) -> HttpResponse:
     """Shows the balance, the ledger (`show`; a `month`, or `before` or `after` an entry) and a form for statements."""
     try:
         has_position = "before" in request.GET or "after" in request.GET
-        shown = Shown(request.GET.get("show", Shown.ALL if has_position else Shown.DAYS))
+        shown = LedgerView(request.GET.get("show", LedgerView.ALL if has_position else LedgerView.DAYS))
     except ValueError:
         raise Http404 from None
     now = timezone.now()
     by_day = usage_by_day(Scope(current.account.pk), Days.until(now, WINDOW_DAYS), with_errors=False)
     account_id = current.account.pk
-    if shown == Shown.DAYS:
+    if shown == LedgerView.DAYS:
         ledger: dict[str, Any] = {"month": month_of(current.account, _month(request, now), now)}
     else:
         before, after = _seq(request, "before"), _seq(request, "after")
@@ -137,10 +137,10 @@ def credit(request: HttpRequest, current: AccountContext) -> HttpResponse:
         "funds": funds_of(current.account.pk, by_day, now),
         "shown": shown,
         "choices": {
-            Shown.DAYS: "Top-ups and daily usage",
-            Shown.CREDIT: "Top-ups",
-            Shown.USAGE: "Single requests",
-            Shown.ALL: "All entries",
+            LedgerView.DAYS: "Top-ups and daily usage",
+            LedgerView.CREDIT: "Top-ups",
+            LedgerView.USAGE: "Single requests",
+            LedgerView.ALL: "All entries",
         },
         "form": form,
         "contact": settings.BILLING_CONTACT_URL,
@@ -170,15 +170,15 @@ def credit_of(account_id: UUID, days: Days) -> list[LedgerEntry]:
 
 
 def ledger_page(
-    account_id: UUID, shown: Shown = Shown.ALL, *, before: int | None = None, after: int | None = None
+    account_id: UUID, shown: LedgerView = LedgerView.ALL, *, before: int | None = None, after: int | None = None
 ) -> Page[LedgerLine, int]:
     """Returns a page of entries, newest first, `before` or `after` an entry's `seq`, with one SELECT by an index."""
     entries = LedgerEntry.objects.filter(account_id=account_id)
-    if shown == Shown.CREDIT:
+    if shown == LedgerView.CREDIT:
         entries = entries.exclude(reference=None)  # the condition of the index
     else:
         entries = entries.select_related("generation").only(*COLUMNS)
-        if shown == Shown.USAGE:
+        if shown == LedgerView.USAGE:
             entries = entries.exclude(generation=None)
 
     def read(seq: int | None, count: int, is_upwards: bool) -> list[LedgerLine]:

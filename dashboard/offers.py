@@ -176,7 +176,7 @@ def model_list(request: HttpRequest) -> HttpResponse:
         if view.passes(route) and view.modality in (None, offer.modality) and form.finds(offer, route):
             found.append((offer, route))
     currency = current.account.currency if current else WITHOUT_ACCOUNT
-    lines = list(lines_of(found, catalogue, view, currency, health.seen(now)))
+    lines = list(lines_of(found, catalogue, view, currency, health.recent_calls(now)))
     provider, sort = form.cleaned_data["provider"], form.cleaned_data["sort"]
     # A filter by provider leaves out automatic routing, which may choose other providers.
     autos = listing.autos(catalogue, view) if provider in ("", AUTO) else []
@@ -210,7 +210,7 @@ def model_detail(request: HttpRequest, canonical_id: str) -> HttpResponse:
         raise Http404
     currency = current.account.currency if current else WITHOUT_ACCOUNT
     auto = auto_info(catalogue, canonical_id, view, settings.GATEWAY_AUTO_OBJECTIVE)
-    lines = lines_of(routes, catalogue, view, currency, health.seen(now))
+    lines = lines_of(routes, catalogue, view, currency, health.recent_calls(now))
     [model] = models_of(lines, [] if auto is None else [auto], sort)
     choices = {line.route.id: line.offer.modality for line in model.routes if line.has_endpoint}
     if auto is not None:

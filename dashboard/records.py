@@ -27,7 +27,7 @@ from billing.usage.rollups import BEGINNING
 from billing.usage.statistics import Days, Scope
 from catalogue.pricing import numbers_of, without_prices
 from catalogue.routing import health
-from catalogue.routing.health import Observed
+from catalogue.routing.health import CallCounts
 from gateway.ids import generation_id, parse_generation_id, parse_request_id, request_id
 from gateway.observing.request_events import Outcome
 
@@ -55,7 +55,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RequestFilter:
     """Selects which requests are listed: records, failures or both."""
 
     records: bool = True
@@ -76,7 +76,7 @@ class Shown:
         return cls(records=False, conditions=conditions if status is None else conditions | {"status": int(status)})
 
 
-EVERYTHING = Shown(conditions={"has_record": False})
+EVERYTHING = RequestFilter(conditions={"has_record": False})
 
 
 @account_page()
@@ -163,7 +163,7 @@ def failure_detail(request: HttpRequest, request_id: str) -> HttpResponseBase:
     return current.page(request, "request_failure", context)
 
 
-def _on_route(failure: RequestFailure, now: datetime) -> Observed:
+def _on_route(failure: RequestFailure, now: datetime) -> CallCounts:
     """Counts the account's requests over the failure's route in the last hour, and the failed ones. Two SELECTs."""
     names = ("account_id", "provider", "model", "region")
     same = {name: getattr(failure, name) for name in names} | {"created_at__gt": now - health.HOUR}
@@ -172,13 +172,13 @@ def _on_route(failure: RequestFailure, now: datetime) -> Observed:
     others = RequestFailure.objects.filter(**same).aggregate(
         without_record=Sum(count, filter=Q(has_record=False), default=0), failed=Sum(count, filter=is_failed, default=0)
     )
-    return Observed(served + others["without_record"], others["failed"])
+    return CallCounts(served + others["without_record"], others["failed"])
 
 
 def page(
     scope: Scope,
     days: Days,
-    shown: Shown = EVERYTHING,
+    shown: RequestFilter = EVERYTHING,
     *,
     before: str | None = None,
     after: str | None = None,
@@ -220,7 +220,7 @@ def select(scope: Scope, window: Window, position: Position | None, *, is_upward
 
 
 def select_failures(
-    scope: Scope, window: Window, position: Position | None, *, is_upwards: bool, shown: Shown
+    scope: Scope, window: Window, position: Position | None, *, is_upwards: bool, shown: RequestFilter
 ) -> QuerySet[RequestFailure]:
     """Selects the failures of a window beyond a position, in the order of an index."""
     rows = RequestFailure.objects.filter(**shown.conditions)
@@ -240,11 +240,11 @@ def _from(
     return newer_than(rows, position) if is_upwards else older_than(rows, position)
 
 
-def _read(request: HttpRequest, current: AccountContext) -> tuple[choices.Choice, choices.DaysForm, Shown]:
+def _read(request: HttpRequest, current: AccountContext) -> tuple[choices.Choice, choices.DaysForm, RequestFilter]:
     query = {name: value for name, value in request.GET.dict().items() if value or name not in NAMES}
     extra = ("outcome", "status")
     choice, form = choices.read(query, current.account, "usage-records", timezone.now(), extra=extra)
-    return choice, form, Shown.read(query)
+    return choice, form, RequestFilter.read(query)
 
 
 def _address_of(searched: str, current: AccountContext, choice: choices.Choice) -> str | None:
@@ -293,7 +293,7 @@ def _windows(scope: Scope, days: Days) -> Iterator[Window]:
         yield max(tail_begins, days.since), days.before
 
 
-def _failure_windows(scope: Scope, days: Days, *, shown: Shown) -> Iterator[Window]:
+def _failure_windows(scope: Scope, days: Days, *, shown: RequestFilter) -> Iterator[Window]:
     # As `_windows`, but without a tail, since failures are counted when they are written.
     conditions = {name: value for name, value in shown.conditions.items() if name != "has_record"}
     if not conditions and scope == Scope(scope.account_id, scope.key_id):

@@ -35,7 +35,7 @@ from gateway.errors import InsufficientCredits, ProviderError
 from gateway.fastpath.http_client import UpstreamAttempt
 from gateway.ids import first_uuid7
 from gateway.observing.request_events import RequestEvent
-from inference.admission import Admitted, needs_of
+from inference.admission import AdmittedRequest, needs_of
 from inference.authentication import Payer
 from inference.call import Call
 from inference.dialects import DIALECTS
@@ -146,7 +146,7 @@ def _request(account: Account, key: ApiKey, draw: random.Random, habit: Habit, m
     found = resolve(habit.model, account_id=account.pk, needs=needs, snapshot=catalogue, now=moment)
     seconds = draw.uniform(0.4, 9) if habit.completion else draw.uniform(0.1, 0.4)
     started = time.monotonic() - seconds
-    admitted = Admitted(
+    admitted = AdmittedRequest(
         form,
         call,
         call,

@@ -8,12 +8,12 @@ ApiError (500 internal_server_error)
 ├── InvalidRequest 400
 │   ├── InvalidAliasName 400 · InsufficientCredits 402 · MethodNotAllowed 405 · AliasExists 409 · RequestTooLarge 413
 │   ├── InvalidAliasTarget 422 · AliasLimitReached 422 · UpgradeRequired 426 · TooManyRequests 429
-│   ├── UpstreamRefused
+│   ├── UpstreamRejected
 ├── KeyLimitReached 429
-│   ├── TooManyAtOnce
+│   ├── TooManyInFlight
 ├── NotFound 404
 │   ├── AliasNotFound
-├── ModelNotFound 404 (its type is a quirk that clients know)
+├── ModelDisabled 404 (its type is a quirk that clients know)
 ├── ProviderError 503
 │   ├── UnpricedRoute · UpstreamFailed · UsageContradicted
 │   │   ├── ProviderRateLimited 429 · CostUnresolvable (in-stream)
@@ -21,7 +21,7 @@ ApiError (500 internal_server_error)
 │   ├── AllProvidersFailed · ModelUnavailable · ProviderNotConfigured · ProviderQuotaExhausted · ProviderTimeout 504
 │   │   ├── AllProvidersRateLimited 429
 ├── ServiceUnavailable 503
-│   ├── ReplicaGivesUp · WorkerBusy
+│   ├── ReplicaStopping · WorkerBusy
 └── StepFailed 500
 
 Domain code raises these; only `gateway.edge.exception_handler` turns one into a body.
@@ -195,8 +195,8 @@ class TooManyRequests(InvalidRequest):
     status, code, retry = 429, "rate_limit_exceeded", True
 
 
-class UpstreamRefused(InvalidRequest):
-    """400: the upstream refuses the content of the request; quotes its message and `code`."""
+class UpstreamRejected(InvalidRequest):
+    """400: the upstream rejects the request for its content; quotes its message and `code`."""
 
     fallback_reason = "primary_error"
 
@@ -211,7 +211,7 @@ class KeyLimitReached(ApiError):
     status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
 
 
-class TooManyAtOnce(KeyLimitReached):
+class TooManyInFlight(KeyLimitReached):
     """429: the account has as many requests in flight as it may, or as its balance covers."""
 
 
@@ -228,7 +228,7 @@ class AliasNotFound(NotFound):
     code = "alias_not_found"
 
 
-class ModelNotFound(ApiError):
+class ModelDisabled(ApiError):
     """404: the model is disabled. Its `type` is a documented quirk."""
 
     status, type, code, retry = 404, "internal_server_error", "model_not_found", False
@@ -345,7 +345,7 @@ class ServiceUnavailable(ApiError):
     message = "The routing snapshot is not ready on this replica yet. Retry shortly."
 
 
-class ReplicaGivesUp(ServiceUnavailable):
+class ReplicaStopping(ServiceUnavailable):
     """503: this replica is stopping, or it could not bill the request."""
 
     param = None

@@ -16,7 +16,7 @@ from django.conf import settings
 
 from accounts import in_flight
 from aliases.resolve import Resolution, resolve
-from billing.ledger.unsettled import Terms, terms_of
+from billing.ledger.unsettled import RouteTerms, terms_of
 from catalogue.pricing import expected_units
 from catalogue.routing import snapshot
 from catalogue.routing.model_ids import AUTO
@@ -39,7 +39,7 @@ ASKING = frozenset({"system", "developer", "user"})  # any other role answers an
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class AdmittedRequest:
     """Holds a request that has passed all checks of ours, with the terms of its bill.
 
     `call` is the client's call, `upstream_call` the same in the shape of the route. `attempted` lists the slugs of the
@@ -52,7 +52,7 @@ class Admitted:
     dialect: Dialect
     payer: Payer
     resolution: Resolution
-    terms: Terms
+    terms: RouteTerms
     attempted: tuple[str, ...]
     event: RequestEvent
     fallback_reason: str | None = None
@@ -83,7 +83,7 @@ class Admitted:
         """Estimates the prompt's tokens, for when no upstream counts them."""
         return estimator.prompt_tokens(self.call) if self.estimated_prompt is None else self.estimated_prompt
 
-    def without_content(self) -> "Admitted":
+    def without_content(self) -> "AdmittedRequest":
         """Frees the content of both calls and returns a copy that keeps the estimate of the prompt's tokens."""
         kept = replace(self, estimated_prompt=self.prompt_tokens)
         self.call.drop_content()
@@ -105,7 +105,7 @@ class CallFitter:
     catalogue: Snapshot
     currency: str
     upstream_call: Call = field(init=False)
-    terms: Terms = field(init=False)
+    terms: RouteTerms = field(init=False)
 
     def translate(self, route: Route) -> None:
         """Raises InvalidRequest if the route cannot take the call."""
@@ -117,7 +117,7 @@ class CallFitter:
         self.terms = terms_of(self.catalogue, route, self.currency)
 
 
-def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admitted:
+def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> AdmittedRequest:
     """Checks a request in this order: balance, routing, modality, fields, credentials, price, reservation.
 
     Raises the ApiError of the first check that fails. The reservation fails if the balance does not cover the request
@@ -140,7 +140,7 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
             event=event,
         )
     upstream = resolution.plan.route.upstream
-    admitted = Admitted(
+    admitted = AdmittedRequest(
         form=fitter.form,
         call=call,
         upstream_call=fitter.upstream_call,
@@ -157,10 +157,10 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
     return admitted
 
 
-def _reserve(admitted: Admitted) -> None:
+def _reserve(admitted: AdmittedRequest) -> None:
     """Reserves the cost of the prompt and an ordinary answer while the request runs (docs/operations.md#overdrafts).
 
-    Raises TooManyAtOnce, or InsufficientCredits if the balance does not cover all reservations of the account.
+    Raises TooManyInFlight, or InsufficientCredits if the balance does not cover all reservations of the account.
     """
     call, payer, terms, event = admitted.call, admitted.payer, admitted.terms, admitted.event
     ordinary = settings.GATEWAY_EXPECTED_ANSWER_TOKENS
@@ -177,7 +177,7 @@ def _reserve(admitted: Admitted) -> None:
             in_flight.begin_within(event, payer.account_id, units, payer.balance, balance_of)
 
 
-def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:
+def readmit(admitted: AdmittedRequest, route: Route, *, reason: str) -> AdmittedRequest:
     """Admits the request on `route`, the next of its plan's `others`, after one failed for `reason`.
 
     The reservation is renewed, since the request may cost more there. Raises like `admit`.
@@ -207,7 +207,7 @@ def needs_of(form: WireForm, call: Call, payer: Payer, fitter: CallFitter | None
     return Needs(
         FITTING[call.shape],
         NAMES[call.shape],
-        partial(refusals, form, call),
+        partial(unable_routes, form, call),
         partial(conversation, call, payer),
         None if fitter is None else fitter.translate,
         None if fitter is None else fitter.fix_terms,
@@ -230,7 +230,7 @@ def upstream_call_of(form: WireForm, call: Call, route: Route) -> Call:
     return upstream_call
 
 
-def refusals(form: WireForm, call: Call, routes: Sequence[Route]) -> dict[int, InvalidRequest]:
+def unable_routes(form: WireForm, call: Call, routes: Sequence[Route]) -> dict[int, InvalidRequest]:
     """Returns why routes cannot take the call, by region id.
 
     A route cannot take it if its model is known to lack tools or images that the call needs, or if its dialect cannot
@@ -238,7 +238,7 @@ def refusals(form: WireForm, call: Call, routes: Sequence[Route]) -> dict[int, I
     """
     wants_tools = bool(call.body.get("tools") or call.body.get("functions"))
     shows_images = any(block["type"] in IMAGES for block in _blocks(call.body.get("messages", ())))
-    refused: dict[int, InvalidRequest] = {}
+    unable: dict[int, InvalidRequest] = {}
     translated: set[str] = set()
     for route in routes:
         try:
@@ -250,9 +250,9 @@ def refusals(form: WireForm, call: Call, routes: Sequence[Route]) -> dict[int, I
             if route.upstream.slug not in translated:
                 DIALECTS[route.upstream.dialect].check_form(upstream_call, route)
                 translated.add(route.upstream.slug)
-        except InvalidRequest as refusal:
-            refused[route.region_id] = refusal
-    return refused
+        except InvalidRequest as error:
+            unable[route.region_id] = error
+    return unable
 
 
 def conversation(call: Call, payer: Payer) -> bytes | None:

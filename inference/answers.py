@@ -16,7 +16,7 @@ import orjson
 
 from .call import Shape
 from .chunks import extras_of
-from .deltas import CallPiece, Delta, Finish, Text
+from .deltas import CallDelta, Delta, FinishDelta, TextDelta
 from .dialects.errors import MalformedReply
 from .finishes import after_calls, finish_reason
 from .tool_calls import called_in, kind_of, old_call, own_id
@@ -136,18 +136,18 @@ class Aggregate:
             self._add_members(choice)
         elif choice.get("logprobs") is not None or not choice.keys() <= PLAIN:
             self._add_members(choice)
-        if isinstance(delta, Text):
+        if isinstance(delta, TextDelta):
             pieces = message.get(delta.name)
             if isinstance(pieces, _GrowingText):
                 pieces.append(delta.text)
             else:
                 merged(message, {delta.name: delta.text})
-        elif isinstance(delta, CallPiece):
+        elif isinstance(delta, CallDelta):
             merged(message, {"tool_calls": [delta.fragment]})
-        elif isinstance(delta, Finish):
+        elif isinstance(delta, FinishDelta):
             self._choices[choice["index"]]["finish_reason"] = delta.reason
-        if delta.beside is not None:
-            merged(message, delta.beside)
+        if delta.other_members is not None:
+            merged(message, delta.other_members)
 
     def answer(self) -> dict[str, Any]:
         """Returns the answer object, with its choices in order. It is called once, after the last delta."""

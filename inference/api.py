@@ -24,7 +24,7 @@ from gateway.errors import (
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
-    ReplicaGivesUp,
+    ReplicaStopping,
     UpgradeRequired,
     step,
 )
@@ -84,11 +84,11 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
         is_open = isinstance(response.body, BilledStream)
     except ClientLeft:
         event.outcome = Outcome.CLIENT_LEFT
-        response = form.refusal(InvalidRequest(CLOSED_ITS_SIDE), environ)
+        response = form.error_response(InvalidRequest(CLOSED_ITS_SIDE), environ)
     except WorkerStopped:
-        response = form.refusal(ReplicaGivesUp("This replica is stopping. Nothing was billed: retry."), environ)
+        response = form.error_response(ReplicaStopping("This replica is stopping. Nothing was billed: retry."), environ)
     except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
-        response = form.refusal(named_as_sent(from_exception(error), form, call), environ)
+        response = form.error_response(named_as_sent(from_exception(error), form, call), environ)
     finally:
         held.release()
         if not is_open:
@@ -149,7 +149,7 @@ def nothing_below(form: WireForm, environ: Environ) -> PlainResponse:
         form.payer(environ)
         raise NotFound(form.nothing_below)
     except Exception as error:  # noqa: BLE001  # the boundary, as in `respond`
-        return form.refusal(from_exception(error), environ)
+        return form.error_response(from_exception(error), environ)
 
 
 def _headers(generation_id: str, adjusted: Iterable[str]) -> dict[str, str]:

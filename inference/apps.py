@@ -1,6 +1,6 @@
 from django.apps import AppConfig
 
-from gateway.server.hooks import Reading, worker_hooks
+from gateway.server.hooks import MetricReading, worker_hooks
 
 
 class InferenceConfig(AppConfig):
@@ -18,17 +18,17 @@ class InferenceConfig(AppConfig):
         worker_hooks.beat.append(checkpointing.beat)
         worker_hooks.drain.append(client.stop_all)
         worker_hooks.readings += [
-            Reading("gateway_open_streams", "Streams that have begun but not ended.", checkpointing.open_streams),
-            Reading("gateway_checkpoints", "Checkpoints of open streams.", checkpointing.written_checkpoints),
-            Reading("gateway_open_upstream_calls", "Calls to upstreams that have not ended.", client.open_calls),
-            Reading(
+            MetricReading("gateway_open_streams", "Streams that have begun but not ended.", checkpointing.open_streams),
+            MetricReading("gateway_checkpoints", "Checkpoints of open streams.", checkpointing.written_checkpoints),
+            MetricReading("gateway_open_upstream_calls", "Calls to upstreams that have not ended.", client.open_calls),
+            MetricReading(
                 "gateway_upstream_unexpected_bytes",
                 "Connections of providers on which unrequested bytes arrived.",
                 lambda: connections.unexpected_bytes,
                 how="counter",
                 label="provider",
             ),
-            Reading(
+            MetricReading(
                 "gateway_upstream_broken_ends",
                 "Connections that providers closed or reset during an answer.",
                 lambda: connections.broken_ends,

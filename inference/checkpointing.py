@@ -77,12 +77,12 @@ def forget(stream: Checkpointed) -> None:
 
 
 def open_streams() -> dict[str, float]:
-    """Counts the open streams, for a metric (`gateway.server.hooks.Reading`)."""
+    """Counts the open streams, for a metric (`gateway.server.hooks.MetricReading`)."""
     return {"": len(_open)}
 
 
 def written_checkpoints() -> dict[str, float]:
-    """Counts the open streams that have a checkpoint, for a metric (`gateway.server.hooks.Reading`)."""
+    """Counts the open streams that have a checkpoint, for a metric (`gateway.server.hooks.MetricReading`)."""
     return {"": sum(known.has_row for known in _open.values())}
 
 

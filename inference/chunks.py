@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from .deltas import (
-    CallPiece,
-    Carried,
+    CallDelta,
     Delta,
     EnergyReport,
-    Failure,
-    Finish,
+    FinishDelta,
     Note,
-    Text,
-    Unreadable,
+    OtherDelta,
+    ReportedFailure,
+    TextDelta,
+    UnreadableEvent,
     UsageReport,
     delta_of,
 )
@@ -97,10 +97,10 @@ class Normaliser(ABC):
             self.reported.append((note.reported, self.text_bytes))
         elif isinstance(note, EnergyReport):
             self.measured_units = note.units
-        elif isinstance(note, Failure) or (isinstance(note, Unreadable) and self.has_open_call):
+        elif isinstance(note, ReportedFailure) or (isinstance(note, UnreadableEvent) and self.has_open_call):
             # A call that may lack a piece must not finish: it would run with the wrong arguments.
             raise note.error
-        elif isinstance(note, Unreadable):
+        elif isinstance(note, UnreadableEvent):
             self.has_unreadable = True
         else:
             self.has_ended = True
@@ -162,7 +162,7 @@ class ChunkNormaliser(Normaliser):
         """See Normaliser."""
         going, own = self._going, self._own
         for delta in deltas:
-            if type(delta) is not Text and not isinstance(delta, Delta):
+            if type(delta) is not TextDelta and not isinstance(delta, Delta):
                 self.note(delta)
                 if self.has_ended:
                     break
@@ -173,7 +173,7 @@ class ChunkNormaliser(Normaliser):
                 state = self._begun(delta, sent)
                 if state is None:
                     continue
-            if type(delta) is Text and delta.beside is None:
+            if type(delta) is TextDelta and delta.other_members is None:
                 text = delta.text
                 self.text_bytes += len(text) if text.isascii() else len(text.encode())
                 self.has_output = True
@@ -197,7 +197,7 @@ class ChunkNormaliser(Normaliser):
         still_open = self._open
         if is_counted or len(still_open) < len(self._choices):
             for index in still_open:
-                self.take([delta_of(Finish, index, {}, "stop")], sent)
+                self.take([delta_of(FinishDelta, index, {}, "stop")], sent)
 
     def finishes(self) -> Iterable[Delta]:
         """See Normaliser."""
@@ -205,8 +205,8 @@ class ChunkNormaliser(Normaliser):
             if state.reason is None:
                 continue
             missing = state.calls.missing_arguments()
-            pieces = [delta_of(CallPiece, index, {"tool_calls": [each]}, each) for each in missing]
-            finish = delta_of(Finish, index, {}, self._reason(state))
+            pieces = [delta_of(CallDelta, index, {"tool_calls": [each]}, each) for each in missing]
+            finish = delta_of(FinishDelta, index, {}, self._reason(state))
             finish.choice |= {**state.finish_extras, "finish_reason": finish.reason}
             for delta in (*pieces, finish):
                 delta.chunk = {**state.finish_chunk, **delta.chunk, **self._own}
@@ -237,10 +237,10 @@ class ChunkNormaliser(Normaliser):
         if state is None:
             # Clients expect ascending order, so choices with smaller numbers are opened first.
             silent = [each for each in range(min(index, MOST_OPENED)) if each not in self._choices]
-            self.take([delta_of(Carried, each, {}) for each in silent], sent)
+            self.take([delta_of(OtherDelta, each, {}) for each in silent], sent)
             state = self._choices[index] = Choice(ToolCalls(self._tool_names))
         elif state.reason is not None:
-            if isinstance(delta, Finish | Carried) and not _is_output(delta.beside or {}):
+            if isinstance(delta, FinishDelta | OtherDelta) and not _is_output(delta.other_members or {}):
                 state.finish_extras |= {name: value for name, value in _extras(choice).items() if value is not None}
                 self._keep(delta.chunk)
                 return None
@@ -250,7 +250,7 @@ class ChunkNormaliser(Normaliser):
         self._going[index] = state
         return state
 
-    def _finish(self, delta: Finish, state: Choice) -> None:
+    def _finish(self, delta: FinishDelta, state: Choice) -> None:
         state.reason, state.finish_chunk = delta.reason, extras_of(delta.chunk)
         state.finish_extras |= _extras(delta.choice)
         self.has_output = True
@@ -259,18 +259,22 @@ class ChunkNormaliser(Normaliser):
 
     def _goes_on(self, delta: Delta, state: Choice, sent: list[Delta]) -> bool:
         """Normalises a delta that is not just a text. Returns False if it is not sent now."""
-        if isinstance(delta, Finish):
-            held = [delta_of(CallPiece, delta.choice["index"], {}, each) for each in state.calls.held()]
+        if isinstance(delta, FinishDelta):
+            held = [delta_of(CallDelta, delta.choice["index"], {}, each) for each in state.calls.held()]
             self.take(held, sent)
             self._finish(delta, state)
             return False
-        if delta.beside is not None and not self._has_old_calls and (called := old_call(delta.beside)):
+        if delta.other_members is not None and not self._has_old_calls and (called := old_call(delta.other_members)):
             self._take_old_call(delta, called, state, sent)
             return False
-        if isinstance(delta, CallPiece):
+        if isinstance(delta, CallDelta):
             taken = state.calls.take(delta.fragment)
             if taken is None:
-                others = [delta_of(Carried, delta.choice["index"], {}, beside=delta.beside)] if delta.beside else []
+                others = (
+                    [delta_of(OtherDelta, delta.choice["index"], {}, other_members=delta.other_members)]
+                    if delta.other_members
+                    else []
+                )
                 self.take(others, sent)
                 return False
             fragment, text = taken
@@ -279,23 +283,23 @@ class ChunkNormaliser(Normaliser):
                 delta.choice["delta"]["tool_calls"] = [fragment]
             self.text_bytes += len(text) if text.isascii() else len(text.encode())
             self.has_output = True
-        if isinstance(delta, Text):  # reasoning that is sent under two names counts once
+        if isinstance(delta, TextDelta):  # reasoning that is sent under two names counts once
             self.text_bytes += message_bytes(delta.choice["delta"])
             self.has_output = True
-        elif delta.beside is not None:
-            self.text_bytes += message_bytes(delta.beside)
-            self.has_output = self.has_output or _is_output(delta.beside)
-            state.has_function_call = state.has_function_call or old_call(delta.beside) is not None
+        elif delta.other_members is not None:
+            self.text_bytes += message_bytes(delta.other_members)
+            self.has_output = self.has_output or _is_output(delta.other_members)
+            state.has_function_call = state.has_function_call or old_call(delta.other_members) is not None
         return True
 
     def _take_old_call(self, delta: Delta, called: Json, state: Choice, sent: list[Delta]) -> None:
         """Takes a delta's `function_call` as a tool call, unless it is in `tool_calls` too, and the rest as a delta."""
-        delta.beside = without(delta.beside or {}, (OLD,)) or None
+        delta.other_members = without(delta.other_members or {}, (OLD,)) or None
         delta.choice["delta"] = without(delta.choice["delta"], (OLD,))
-        if delta.beside is not None or not isinstance(delta, Carried):
+        if delta.other_members is not None or not isinstance(delta, OtherDelta):
             self.take([delta], sent)
         if all(call.key == OLD for call in state.calls.all):
-            self.take([delta_of(CallPiece, delta.choice["index"], {"tool_calls": [called]}, called)], sent)
+            self.take([delta_of(CallDelta, delta.choice["index"], {"tool_calls": [called]}, called)], sent)
 
     def _send_more(self, chunks: list[Json], state: Choice) -> None:
         for chunk in chunks:

@@ -2,8 +2,8 @@
 
     bytes -> SseParser -> events -> StreamDecoder -> deltas -> Normaliser -> deltas -> Framing or WholeFromDeltas
 
-Everything after the dialect dispatches on the type. `Text`, `CallPiece`, `Finish` and `Carried` go on to the client;
-the normaliser keeps the others (`Note`).
+Everything after the dialect dispatches on the type. A `Delta` goes on to the client; the normaliser keeps the others
+(`Note`).
 """
 
 from collections.abc import Iterator
@@ -26,8 +26,8 @@ class Delta:
 
     `chunk` is an event with this piece only, in the shape of chat completions: `choice` is the only item of its
     `choices`. In a stream that is passed on it is the upstream's own event, without a choice. The holder of the delta
-    owns it and may change it in place. `beside` holds the members of the choice's delta that the type does not name;
-    None if there are none.
+    owns it and may change it in place. `other_members` holds the members of the choice's delta that the type does not
+    name; None if there are none.
 
     Consecutive pieces of one text in one read become one delta if their choices hold nothing else. `more` then holds
     the chunks of the second and later pieces; None if there are none.
@@ -35,12 +35,12 @@ class Delta:
 
     chunk: Json
     choice: Json
-    beside: Json | None = field(default=None, kw_only=True)
+    other_members: Json | None = field(default=None, kw_only=True)
     more: list[Json] | None = field(default=None, kw_only=True)
 
 
 @dataclass(slots=True)
-class Text(Delta):
+class TextDelta(Delta):
     """Holds more of a text: the content, a refusal or reasoning, as the message's field `name` says."""
 
     name: str
@@ -56,22 +56,22 @@ class Text(Delta):
 
 
 @dataclass(slots=True)
-class CallPiece(Delta):
+class CallDelta(Delta):
     """Holds one more piece of a tool call, as an item of `tool_calls`."""
 
     fragment: Json
 
 
 @dataclass(slots=True)
-class Finish(Delta):
+class FinishDelta(Delta):
     """Ends a choice, for one of the API's reasons, or an answer that is passed on."""
 
     reason: str = ""
 
 
 @dataclass(slots=True)
-class Carried(Delta):
-    """Holds anything else that a client may want: members of a delta (`beside`), of a choice or of the chunk only."""
+class OtherDelta(Delta):
+    """Holds anything else that a client may want: other members of a delta, or members of a choice or chunk only."""
 
 
 @dataclass(slots=True)
@@ -89,38 +89,38 @@ class EnergyReport:
 
 
 @dataclass(slots=True)
-class Unreadable:
+class UnreadableEvent:
     """Stands for an event that cannot be read, after one that could be."""
 
     error: UpstreamFault
 
 
 @dataclass(slots=True)
-class Failure:
+class ReportedFailure:
     """Holds the upstream's error, which ends the answer. The end is a good one if all choices have finished."""
 
     error: UpstreamFault
 
 
 @dataclass(slots=True)
-class End:
+class StreamEnd:
     """Marks the end of a stream, as the dialect defines it."""
 
 
-Note = UsageReport | EnergyReport | Unreadable | Failure | End
+Note = UsageReport | EnergyReport | UnreadableEvent | ReportedFailure | StreamEnd
 Kind = TypeVar("Kind", bound=Delta)
 
 
-def delta_of(kind: type[Kind], index: int, said: Json, *rest: Any, beside: Json | None = None) -> Kind:
+def delta_of(kind: type[Kind], index: int, said: Json, *rest: Any, other_members: Json | None = None) -> Kind:
     """Makes a delta of this kind whose choice `index` has the members `said`. `rest` fills the kind's own fields."""
-    choice = {"index": index, "delta": {**beside, **said} if beside else said, "finish_reason": None}
-    return kind({"choices": [choice]}, choice, *rest, beside=beside)
+    choice = {"index": index, "delta": {**other_members, **said} if other_members else said, "finish_reason": None}
+    return kind({"choices": [choice]}, choice, *rest, other_members=other_members)
 
 
 def deltas_of(index: int, message: Json) -> Iterator[Delta]:
     """Splits a message of chat completions, or a delta with several members, into deltas: reasoning first, calls last.
 
-    Members that are neither text nor call go into `beside` of the first delta.
+    Members that are neither text nor call go into `other_members` of the first delta.
     """
     flatten_content(message)
     texts: dict[str, str] = {}
@@ -133,12 +133,12 @@ def deltas_of(index: int, message: Json) -> Iterator[Delta]:
                 (others if is_echo else texts)[name] = value
         elif value is not None and name not in ("role", "tool_calls"):
             others[name] = value
-    beside = others or None
+    other_members = others or None
     for name in sorted(texts, key=SPOKEN.index):
-        yield delta_of(Text, index, {name: texts[name]}, name, texts[name], beside=beside)
-        beside = None
+        yield delta_of(TextDelta, index, {name: texts[name]}, name, texts[name], other_members=other_members)
+        other_members = None
     for fragment in calls_in(message):
-        yield delta_of(CallPiece, index, {"tool_calls": [fragment]}, fragment, beside=beside)
-        beside = None
-    if beside:
-        yield delta_of(Carried, index, {}, beside=beside)
+        yield delta_of(CallDelta, index, {"tool_calls": [fragment]}, fragment, other_members=other_members)
+        other_members = None
+    if other_members:
+        yield delta_of(OtherDelta, index, {}, other_members=other_members)

@@ -1,4 +1,4 @@
-"""Turns an upstream's failures and refusals into the gateway's errors, quoted without secrets and addresses."""
+"""Turns an upstream's failures and rejections into the gateway's errors, quoted without secrets and addresses."""
 
 import math
 import re
@@ -14,15 +14,15 @@ from gateway.errors import (
     ProviderRateLimited,
     ProviderTimeout,
     UpstreamFailed,
-    UpstreamRefused,
+    UpstreamRejected,
     UsageContradicted,
 )
 from gateway.fastpath.faults import DeadlineExpired, Unreachable, UpstreamFault
 from gateway.redaction import quoted
 
-from .admission import Admitted
+from .admission import AdmittedRequest
 from .call import Call
-from .dialects.errors import RATE_LIMITED, REFUSED, REFUSES_THE_GATEWAY, ErrorReport, ReportedError, Trouble
+from .dialects.errors import RATE_LIMITED, REFUSES_THE_GATEWAY, REJECTED_STATUSES, ErrorReport, ReportedError, Trouble
 
 GENERATION_HEADER = "X-Generation-Id"
 OUT_OF_SERVICE = frozenset({502, 503, 529})
@@ -51,7 +51,9 @@ CLIENTS_NAMES = {
 }
 
 
-def refusal(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted, *, record: str | None = None) -> ApiError:
+def error_of_fault(
+    fault: UpstreamFault | ContradictoryUsage, admitted: AdmittedRequest, *, record: str | None = None
+) -> ApiError:
     """Returns the error for a fault before anything was delivered.
 
     `record` is the id of the generation, if one was recorded.
@@ -65,14 +67,14 @@ def refusal(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted, *, re
         )
     if isinstance(fault, DeadlineExpired):
         return ProviderTimeout(f"{provider} {fault.message}. Nothing was delivered or billed.")
-    if isinstance(fault, ReportedError) and fault.status in REFUSED:
-        return _refused(fault.report, admitted)
+    if isinstance(fault, ReportedError) and fault.status in REJECTED_STATUSES:
+        return _rejected(fault.report, admitted)
     return broken(fault, admitted)
 
 
-def noted_failure(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted) -> ApiError:
-    """Returns the error for a fault like `refusal`, and notes the failure in the provider's health."""
-    error, status = refusal(fault, admitted), getattr(fault, "status", None)
+def noted_failure(fault: UpstreamFault | ContradictoryUsage, admitted: AdmittedRequest) -> ApiError:
+    """Returns the error for a fault like `error_of_fault`, and notes the failure in the provider's health."""
+    error, status = error_of_fault(fault, admitted), getattr(fault, "status", None)
     note_in_health(admitted.route, error, status, fault.report.trouble if isinstance(fault, ReportedError) else None)
     return error
 
@@ -89,7 +91,7 @@ def note_in_health(route: Route, error: ApiError, status: int | None, trouble: T
     health.note(route.upstream.slug, failed=health.is_failure(status), words=words)
 
 
-def broken(fault: UpstreamFault, admitted: Admitted, *, bill: str = "") -> UpstreamFailed:
+def broken(fault: UpstreamFault, admitted: AdmittedRequest, *, bill: str = "") -> UpstreamFailed:
     """Returns the error for a fault that the request did not cause. `bill` is a sentence on what is billed."""
     reason = "primary_unavailable" if isinstance(fault, Unreachable) else _fallback_reason(fault.status)
     message = f"{fault_sentence(fault, admitted.route)} {bill}".rstrip()
@@ -102,14 +104,14 @@ def fault_sentence(fault: UpstreamFault, route: Route) -> str:
     return f"Provider {route.upstream.slug!r} {_quoted(fault.message, route).rstrip('.')}."
 
 
-def refusal_of_status(report: ErrorReport, admitted: Admitted, *, retry_after: str) -> ApiError:
+def error_of_status(report: ErrorReport, admitted: AdmittedRequest, *, retry_after: str) -> ApiError:
     """Returns the error for an unsuccessful answer. `retry_after` is its `Retry-After` header, or empty."""
     route, status = admitted.route, report.status or 0
     provider = f"Provider {route.upstream.slug!r}"
     if status < 400:
         return UpstreamFailed(f"{provider} answered with a redirect (HTTP {status}), which is not followed.")
-    if status in REFUSED:
-        return _refused(report, admitted)
+    if status in REJECTED_STATUSES:
+        return _rejected(report, admitted)
     if report.trouble is not None:
         return UpstreamFailed(
             f"{provider} {REFUSES_THE_GATEWAY}.", retry=False, fallback_reason=_fallback_reason(status)
@@ -125,11 +127,11 @@ def refusal_of_status(report: ErrorReport, admitted: Admitted, *, retry_after: s
     )
 
 
-def _refused(report: ErrorReport, admitted: Admitted) -> UpstreamRefused:
-    """Returns the error for a request that the upstream refuses for what it contains."""
+def _rejected(report: ErrorReport, admitted: AdmittedRequest) -> UpstreamRejected:
+    """Returns the error for a request that the upstream rejects for its content."""
     words = _quoted(report.words, admitted.route)
     quote = f": {words}" if words else f" (HTTP {report.status})."
-    return UpstreamRefused(
+    return UpstreamRejected(
         f"Provider {admitted.route.upstream.slug!r} refused the request{quote}",
         code=_code(_quoted(report.code or "", admitted.route)),
         param=_param(_quoted(report.param or "", admitted.route), admitted.call),
@@ -175,7 +177,7 @@ def _retry_after(header: str) -> dict[str, str]:
     return {"Retry-After": str(min(max(math.ceil(seconds), 1), LONGEST_RETRY_AFTER))}
 
 
-def _kind(status: int | None, admitted: Admitted) -> type[UpstreamFailed]:
+def _kind(status: int | None, admitted: AdmittedRequest) -> type[UpstreamFailed]:
     return ProviderRateLimited if status == RATE_LIMITED and admitted.form.tells_rate_limits else UpstreamFailed
 
 

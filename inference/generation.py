@@ -10,7 +10,7 @@ from accounts import rate_windows
 from billing.ledger import settlement as ledger
 from billing.ledger.booking import Settlement
 from billing.ledger.endings import ENDINGS
-from billing.ledger.unsettled import Figures, Unsettled
+from billing.ledger.unsettled import RequestColumns, UnsettledGeneration
 from billing.models import IMPLAUSIBLE_USAGE, ZERO_USAGE, Generation
 from billing.usage.representations import footprint_details, usage_object
 from catalogue.pricing import ContradictoryUsage, Usage, cost_of, footprint_of, numbers_of, without_prices
@@ -18,7 +18,7 @@ from gateway.edge.responses import known
 from gateway.money import UNITS
 
 from . import estimator
-from .admission import Admitted
+from .admission import AdmittedRequest
 from .call import Shape
 from .words import without
 
@@ -56,7 +56,7 @@ class Delivery:
     is_waived: bool = False
 
 
-def settle(admitted: Admitted, outcome: Delivery, *, has_checkpoint: bool = False) -> Report:
+def settle(admitted: AdmittedRequest, outcome: Delivery, *, has_checkpoint: bool = False) -> Report:
     """Settles a request and returns `usage` and `gateway_metadata` for the answer (docs/api.md#usage)."""
     unsettled = unsettled_of(admitted, outcome)
     figures, event, began = unsettled.figures, admitted.event, time.monotonic()
@@ -68,7 +68,7 @@ def settle(admitted: Admitted, outcome: Delivery, *, has_checkpoint: bool = Fals
     return {"usage": _usage(unsettled, settlement, details), "gateway_metadata": _metadata(unsettled)}
 
 
-def unsettled_of(admitted: Admitted, outcome: Delivery) -> Unsettled:
+def unsettled_of(admitted: AdmittedRequest, outcome: Delivery) -> UnsettledGeneration:
     """Returns the record to settle for an outcome. Tokens that no usable usage counts are estimated."""
     reported = outcome.usage if ENDINGS[outcome.ending].is_billed else None
     if reported is None:
@@ -92,7 +92,7 @@ def unsettled_of(admitted: Admitted, outcome: Delivery) -> Unsettled:
     return record(admitted, outcome, reported, usage_estimated=lacks_prompt)
 
 
-def record(admitted: Admitted, outcome: Delivery, usage: Usage, *, usage_estimated: bool) -> Unsettled:
+def record(admitted: AdmittedRequest, outcome: Delivery, usage: Usage, *, usage_estimated: bool) -> UnsettledGeneration:
     """Builds the record for `ledger.settle`. It has no cost if the usage was contradictory or the bill is waived."""
     resolution, terms, ending = admitted.resolution, admitted.terms, ENDINGS[outcome.ending]
     plan = resolution.plan
@@ -107,7 +107,7 @@ def record(admitted: Admitted, outcome: Delivery, usage: Usage, *, usage_estimat
         kept = None  # only its numbers can be kept, and these do not show why nothing was billed
     upstream_usage = orjson.dumps(kept) if kept else b""
     first_output_at = outcome.first_output_at
-    figures = Figures(
+    figures = RequestColumns(
         id=admitted.id,
         account_id=admitted.payer.account_id,
         key_id=admitted.payer.key_id,
@@ -146,10 +146,10 @@ def record(admitted: Admitted, outcome: Delivery, usage: Usage, *, usage_estimat
         duration_ms=round((time.monotonic() - admitted.started) * 1000),
         first_token_ms=None if first_output_at is None else round((first_output_at - admitted.started) * 1000),
     )
-    return Unsettled(figures, terms)
+    return UnsettledGeneration(figures, terms)
 
 
-def _usage(unsettled: Unsettled, settlement: Settlement, reported: Any) -> dict[str, Any]:
+def _usage(unsettled: UnsettledGeneration, settlement: Settlement, reported: Any) -> dict[str, Any]:
     """Returns the Usage object of a settled generation, as its record will show it too.
 
     Details that the gateway does not count itself, such as audio and predictions, are passed on from the upstream.
@@ -169,7 +169,7 @@ def _usage(unsettled: Unsettled, settlement: Settlement, reported: Any) -> dict[
     return usage
 
 
-def _contradicts(admitted: Admitted, reported: Any) -> bool:
+def _contradicts(admitted: AdmittedRequest, reported: Any) -> bool:
     try:
         admitted.dialect.usage(reported, is_embedding=admitted.call.shape == Shape.EMBEDDING)
     except ContradictoryUsage:
@@ -177,7 +177,7 @@ def _contradicts(admitted: Admitted, reported: Any) -> bool:
     return False
 
 
-def _metadata(unsettled: Unsettled) -> dict[str, Any]:
+def _metadata(unsettled: UnsettledGeneration) -> dict[str, Any]:
     """Returns `gateway_metadata`. Fields that are unknown or do not apply are absent."""
     figures, columns = unsettled.figures, unsettled.terms.columns
     metadata: dict[str, Any] = {

@@ -26,7 +26,7 @@ from gateway.errors import (
     ProviderTimeout,
     UnpricedRoute,
     UpstreamFailed,
-    UpstreamRefused,
+    UpstreamRejected,
     step,
 )
 from gateway.fastpath.client_watch import Client
@@ -36,12 +36,12 @@ from gateway.observing.request_events import RequestEvent
 from gateway.upstreams import upstream_call
 
 from . import credentials, estimator
-from .admission import Admitted, admit, readmit
+from .admission import AdmittedRequest, admit, readmit
 from .authentication import Payer
 from .call import Call, Shape
 from .dialects.base import encoded, parse_object
-from .dialects.errors import CONTEXT_OVERFLOW, REFUSED, report_of_body
-from .failures import note_in_health, noted_failure, refusal, refusal_of_status
+from .dialects.errors import CONTEXT_OVERFLOW, REJECTED_STATUSES, report_of_body
+from .failures import error_of_fault, error_of_status, note_in_health, noted_failure
 from .generation import Delivery, Ending, settle
 from .reader import Source, StreamReader
 from .sse import is_event_stream, is_json, may_be_event_stream
@@ -62,7 +62,7 @@ PROMPT_FACTOR = 2  # of the context length: a provider may enlarge the window be
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SettledAnswer:
     """Holds a whole answer that is settled. `adjusted` names the parameters that were changed or dropped upstream."""
 
     generation_id: str
@@ -70,7 +70,7 @@ class Answer:
     adjusted: tuple[str, ...]
 
 
-def complete(form: WireForm, call: Call, payer: Payer, client: Client, event: RequestEvent) -> Answer:
+def complete(form: WireForm, call: Call, payer: Payer, client: Client, event: RequestEvent) -> SettledAnswer:
     """Serves a whole answer and settles it. Raises the ApiErrors of `admit` and `dispatch`, and ClientLeft."""
     return with_failover(admit(form, call, payer, event), lambda admitted: _complete(admitted, client))
 
@@ -93,27 +93,27 @@ def count(form: WireForm, call: Call, payer: Payer, client: Client, event: Reque
         return estimator.most_prompt_tokens(call)
     try:
         upstream = dispatch(admitted, admitted.upstream_call, client)
-    except (UpstreamFailed, UpstreamRefused):
+    except (UpstreamFailed, UpstreamRejected):
         if event.attempts[-1].status in DOES_NOT_COUNT:
             return estimator.most_prompt_tokens(call)
         raise
     try:
         tokens = parse_object(upstream.read_all()).get("input_tokens")
     except UpstreamFault as error:
-        raise refusal(error, admitted) from error
+        raise error_of_fault(error, admitted) from error
     finally:
         upstream.close()
     # A prompt is never empty, so an upstream that reports zero did not count.
     return tokens if type(tokens) is int and tokens > 0 else estimator.most_prompt_tokens(call)
 
 
-def with_failover(admitted: Admitted, serve: Callable[[Admitted], Served]) -> Served:
+def with_failover(admitted: AdmittedRequest, serve: Callable[[AdmittedRequest], Served]) -> Served:
     """Calls `serve` with one candidate after another until one delivers a first byte, and returns its result.
 
-    A refusal is raised at once, since another provider would refuse the request too. The exception is a request that is
-    too long for the route: it goes to the candidates with a larger context window.
+    A rejection is raised at once, since another provider would reject the request too. The exception is a request that
+    is too long for the route: it goes to the candidates with a larger context window.
 
-    Raises UpstreamRefused, or AllProvidersFailed once the last candidate has failed; it is worth a retry if any of the
+    Raises UpstreamRejected, or AllProvidersFailed once the last candidate has failed; it is worth a retry if any of the
     failures is. Without failover the first failure is raised unchanged.
     """
     plan = admitted.resolution.plan
@@ -122,10 +122,10 @@ def with_failover(admitted: Admitted, serve: Callable[[Admitted], Served]) -> Se
     failures: list[UpstreamFailed | ProviderTimeout] = []
     others, overflowed = iter(plan.others), 0.0
     while True:
-        last: UpstreamFailed | ProviderTimeout | UpstreamRefused
+        last: UpstreamFailed | ProviderTimeout | UpstreamRejected
         try:
             return serve(admitted)
-        except UpstreamRefused as error:
+        except UpstreamRejected as error:
             if error.code != CONTEXT_OVERFLOW:
                 raise
             last, overflowed = error, max(overflowed, admitted.route.context_length or math.inf)
@@ -136,7 +136,7 @@ def with_failover(admitted: Admitted, serve: Callable[[Admitted], Served]) -> Se
         if following is None:
             break
         admitted = following
-    if isinstance(last, UpstreamRefused):
+    if isinstance(last, UpstreamRejected):
         raise last
     worth_a_retry = [failure for failure in failures if failure.retry]
     limited = worth_a_retry and all(isinstance(failure, ProviderRateLimited) for failure in worth_a_retry)
@@ -148,7 +148,9 @@ def with_failover(admitted: Admitted, serve: Callable[[Admitted], Served]) -> Se
     ) from last
 
 
-def _readmit_next(admitted: Admitted, others: Iterator[Route], reason: str, *, window_above: float) -> Admitted | None:
+def _readmit_next(
+    admitted: AdmittedRequest, others: Iterator[Route], reason: str, *, window_above: float
+) -> AdmittedRequest | None:
     """Readmits the request on the next candidate whose context window is above `window_above`, if that is not 0.
 
     An unknown window counts as too small.
@@ -170,13 +172,13 @@ def _shortest_wait(failures: list[UpstreamFailed | ProviderTimeout]) -> dict[str
     return {"Retry-After": str(min(named))} if named and len(named) == len(waits) else {}
 
 
-def dispatch(admitted: Admitted, call: Call, client: Client, *, is_sent_at_once: bool = False) -> UpstreamCall:
+def dispatch(admitted: AdmittedRequest, call: Call, client: Client, *, is_sent_at_once: bool = False) -> UpstreamCall:
     """Sends `call`, which is in the upstream's shape, and waits for the head of a successful answer.
 
     If the answer `is_sent_at_once`, no byte comes before it is complete: only the overall budget applies, not that for
     the first byte.
 
-    Raises an ApiError if the upstream fails or refuses, ClientLeft and WorkerStopped.
+    Raises an ApiError if the upstream fails or rejects the request, ClientLeft and WorkerStopped.
     """
     # 1. Send the request, and again with the next credential if the first one is refused.
     client.raise_if_gone()  # the client may have left while we waited, for the database above all
@@ -189,10 +191,10 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, is_sent_at_once:
     # 2. Turn an unsuccessful status into an ApiError.
     try:
         if not 200 <= upstream.status < 300:
-            report = report_of_body(upstream.status, _refusal_body(upstream))
-            refused = refusal_of_status(report, admitted, retry_after=upstream.headers.get("retry-after", ""))
-            note_in_health(route, refused, report.status, report.trouble)
-            raise refused
+            report = report_of_body(upstream.status, _error_body(upstream))
+            error = error_of_status(report, admitted, retry_after=upstream.headers.get("retry-after", ""))
+            note_in_health(route, error, report.status, report.trouble)
+            raise error
     except UpstreamFault as fault:
         upstream.close()
         raise noted_failure(fault, admitted) from fault
@@ -203,7 +205,7 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, is_sent_at_once:
 
 
 def _open_upstream(
-    admitted: Admitted, call: Call, route: Route, client: Client, *, is_sent_at_once: bool
+    admitted: AdmittedRequest, call: Call, route: Route, client: Client, *, is_sent_at_once: bool
 ) -> UpstreamCall:
     """Sends the request and returns the upstream once the head of its answer is there, with any status.
 
@@ -232,19 +234,19 @@ def _open_upstream(
     return upstream
 
 
-def _refusal_body(upstream: UpstreamCall) -> bytes:
-    """Reads the body of an unsuccessful answer. A refusal whose body breaks off still counts as one, by its status."""
+def _error_body(upstream: UpstreamCall) -> bytes:
+    """Reads the body of an unsuccessful answer. A rejection stays one if its body breaks off, by its status."""
     if upstream.status < 400:
         return b""
     try:
         return upstream.read_error()
     except (Unreachable, BrokenAnswer):
-        if upstream.status not in REFUSED:
+        if upstream.status not in REJECTED_STATUSES:
             raise
         return b""
 
 
-def _complete(admitted: Admitted, client: Client) -> Answer:
+def _complete(admitted: AdmittedRequest, client: Client) -> SettledAnswer:
     # 1. Dispatch. An answer that may be long is streamed from the upstream if nothing is lost by it.
     is_long = may_be_long(admitted.upstream_call, admitted.route)
     aggregated = is_long and may_be_streamed(admitted.upstream_call, admitted.route)
@@ -269,17 +271,17 @@ def _complete(admitted: Admitted, client: Client) -> Answer:
     with step("settling the charge", BILLED_ONCE_AT_MOST):
         report = settle(admitted, outcome)
     if not ENDINGS[outcome.ending].is_billed:
-        raise refusal(ContradictoryUsage(), admitted, record=admitted.public_id)
+        raise error_of_fault(ContradictoryUsage(), admitted, record=admitted.public_id)
     adjusted = (*admitted.upstream_call.adjusted_fields, *upstream.adjusted)
-    return Answer(admitted.public_id, admitted.form.answer(answer, admitted.call, report), adjusted)
+    return SettledAnswer(admitted.public_id, admitted.form.answer(answer, admitted.call, report), adjusted)
 
 
-def _stream(admitted: Admitted, client: Client) -> BilledStream:
+def _stream(admitted: AdmittedRequest, client: Client) -> BilledStream:
     upstream = dispatch(admitted, admitted.upstream_call, client)
     return BilledStream(admitted, upstream, _reader(admitted, upstream, _source(admitted, upstream))).primed()
 
 
-def _source(admitted: Admitted, upstream: UpstreamCall) -> Source:
+def _source(admitted: AdmittedRequest, upstream: UpstreamCall) -> Source:
     """Returns the source of the stream's events: the upstream, or the whole answer that it sent instead of a stream."""
     try:
         return upstream if _is_stream(upstream) else as_stream(admitted, upstream)
@@ -319,7 +321,9 @@ def may_be_streamed(call: Call, route: Route) -> bool:
     return not speaks and call.body.get("best_of", 1) == 1
 
 
-def _reader(admitted: Admitted, upstream: UpstreamCall, source: Source, *, joins_texts: bool = False) -> StreamReader:
+def _reader(
+    admitted: AdmittedRequest, upstream: UpstreamCall, source: Source, *, joins_texts: bool = False
+) -> StreamReader:
     decoder = admitted.dialect.decoder(admitted.upstream_call, admitted.route.upstream.total_includes)
     call = admitted.upstream_call
     tools = (call.body.get("tools") or ()) if call.shape == Shape.CHAT else ()
@@ -334,7 +338,9 @@ def _reader(admitted: Admitted, upstream: UpstreamCall, source: Source, *, joins
     return StreamReader(source, decoder, normaliser, believes, joins_texts=joins_texts)
 
 
-def _read_aggregated(admitted: Admitted, upstream: UpstreamCall, source: Source) -> tuple[dict[str, Any], Delivery]:
+def _read_aggregated(
+    admitted: AdmittedRequest, upstream: UpstreamCall, source: Source
+) -> tuple[dict[str, Any], Delivery]:
     """Reads a stream to its end and puts the answer together. The answer is empty if the usage is contradictory."""
     reader, whole = _reader(admitted, upstream, source, joins_texts=True), admitted.form.aggregate()
     try:
@@ -351,7 +357,7 @@ def _read_aggregated(admitted: Admitted, upstream: UpstreamCall, source: Source)
     return _in_shape(admitted, whole.answer() | reader.normaliser.unsent), reader.outcome(Ending.FINISHED)
 
 
-def _read_whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], Delivery]:
+def _read_whole(admitted: AdmittedRequest, upstream: UpstreamCall) -> tuple[dict[str, Any], Delivery]:
     """Reads a whole answer, or the stream that the upstream sent in its place.
 
     The answer is empty if the usage is contradictory.
@@ -393,18 +399,18 @@ def _read_whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, A
     return answer, outcome
 
 
-def _adapted(admitted: Admitted, answer: dict[str, Any]) -> dict[str, Any]:
+def _adapted(admitted: AdmittedRequest, answer: dict[str, Any]) -> dict[str, Any]:
     return answer if admitted.adapter is None else admitted.adapter.answer(answer)
 
 
-def _in_shape(admitted: Admitted, answer: dict[str, Any]) -> dict[str, Any]:
+def _in_shape(admitted: AdmittedRequest, answer: dict[str, Any]) -> dict[str, Any]:
     """Normalises an answer and sets the fields that the gateway owns."""
     return admitted.form.normalised(
         answer, admitted.call, id=admitted.answer_id, created=admitted.created, model=admitted.route.id
     )
 
 
-def is_implausible(admitted: Admitted, sent_bytes: int, usage: Usage, output_bytes: int) -> bool:
+def is_implausible(admitted: AdmittedRequest, sent_bytes: int, usage: Usage, output_bytes: int) -> bool:
     """Tells whether a usage counts more tokens than can be true (docs/api.md#contradictory-usage).
 
     A count is plausible up to the number of bytes that were sent (`sent_bytes` of the request body) or delivered

@@ -20,7 +20,7 @@ from gateway.errors import (
     ApiError,
     CostUnresolvable,
     ProviderTimeout,
-    ReplicaGivesUp,
+    ReplicaStopping,
     step,
 )
 from gateway.fastpath.client_watch import ClientLeft
@@ -29,8 +29,8 @@ from gateway.fastpath.http_client import OVERALL, UpstreamCall, WorkerStopped
 from gateway.observing.request_events import Outcome
 
 from . import checkpointing
-from .admission import Admitted
-from .failures import broken, fault_sentence, noted_failure, refusal
+from .admission import AdmittedRequest
+from .failures import broken, error_of_fault, fault_sentence, noted_failure
 from .generation import Ending, Report, settle, unsettled_of
 from .reader import StreamReader
 
@@ -57,7 +57,7 @@ class BilledStream:
     record unless its usage is contradictory.
     """
 
-    def __init__(self, admitted: Admitted, upstream: UpstreamCall, reader: StreamReader) -> None:
+    def __init__(self, admitted: AdmittedRequest, upstream: UpstreamCall, reader: StreamReader) -> None:
         self._admitted, self._upstream, self._reader = admitted, upstream, reader
         self._framing = admitted.form.framing(reader.normaliser, admitted.call)
         self._ready: list[bytes] = []
@@ -106,7 +106,7 @@ class BilledStream:
         self._upstream.abort(error)
         if isinstance(error, ContradictoryUsage):
             self._settle(Ending.COST_UNRESOLVABLE)
-            return refusal(error, self._admitted, record=self.generation_id)
+            return error_of_fault(error, self._admitted, record=self.generation_id)
         self._abandon()
         return noted_failure(error, self._admitted)
 
@@ -278,7 +278,7 @@ class BilledStream:
         if ending == Ending.COST_UNRESOLVABLE:
             return CostUnresolvable(f"Provider {route.upstream.slug!r} reported usage that contradicts itself.")
         if ending == Ending.WORKER_STOPPED:
-            return ReplicaGivesUp(f"{self._stopped_because} {BILLED}")
+            return ReplicaStopping(f"{self._stopped_because} {BILLED}")
         fault = self._fault or UpstreamFault("broke off in mid-stream")
         bill = NOTHING_BILLED if self._is_waived(ending) else BILLED
         if ending == Ending.STALLED:  # the error is logged; not every wire form shows it to the client

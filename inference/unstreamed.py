@@ -12,7 +12,7 @@ import orjson
 from catalogue.pricing import ContradictoryUsage
 from gateway.fastpath.http_client import Deadlines, UpstreamCall
 
-from .admission import Admitted
+from .admission import AdmittedRequest
 from .call import Shape
 from .dialects.base import parse_object
 from .words import dicts, object_of, text_of, without
@@ -51,7 +51,7 @@ class RewoundUpstream:
         return first or self._upstream.read()
 
 
-def as_stream(admitted: Admitted, upstream: UpstreamCall) -> RewoundUpstream:
+def as_stream(admitted: AdmittedRequest, upstream: UpstreamCall) -> RewoundUpstream:
     """Reads a whole answer and returns it as a stream to read.
 
     Raises UpstreamFault if it is not an answer. An error, even with status 200, is quoted.

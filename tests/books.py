@@ -83,7 +83,7 @@ class Leaving(NamedTuple):
 
 
 @dataclass(slots=True)
-class Asked:
+class SentRequest:
     """Holds one request and what its client received; `status` is None if no head arrived.
 
     Times are wall-clock times. `usage` is the usage at the end, `errors` are the messages of errors, `paced` is true if
@@ -182,7 +182,7 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class LossPeriod:
     """Marks a period in which an outcome may be lost: a worker is killed, or both database and disk are unavailable.
 
     It applies to the gateway at this port, or to all gateways.
@@ -192,7 +192,7 @@ class Loss:
     began: float
     ended: float
 
-    def may_excuse(self, asked: Asked) -> bool:
+    def may_excuse(self, asked: SentRequest) -> bool:
         return (
             self.port in (None, asked.port)
             and self.began <= asked.ended + SETTLED_SECONDS
@@ -201,7 +201,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Tariff:
+class SeededCatalogue:
     """Holds a catalogue file and when its seeding began: requests admitted earlier were not priced by it."""
 
     began: float
@@ -212,9 +212,9 @@ class Tariff:
 class Books:
     """Holds what clients sent, the failures they were exposed to, and what the operator set."""
 
-    asked: list[Asked]
-    tariffs: Sequence[Tariff]
-    losses: Sequence[Loss] = ()
+    asked: list[SentRequest]
+    tariffs: Sequence[SeededCatalogue]
+    losses: Sequence[LossPeriod] = ()
     called: Mapping[int, int] | None = None  # calls by marker, as the upstream counted them; None: not counted
     figures: Figures = field(default_factory=Figures)
     wrong: list[str] = field(default_factory=list)
@@ -278,13 +278,13 @@ class Books:
 
     def _by_time(
         self, records: Sequence[Record], joined: Mapping[int, Record]
-    ) -> Iterator[tuple[Record, Asked | None]]:
+    ) -> Iterator[tuple[Record, SentRequest | None]]:
         """Pairs each record whose upstream reported nothing with a request whose client received no head.
 
         The record that was admitted first takes the request that ended first, so that no record takes another's
         request.
         """
-        waiting: defaultdict[tuple[str, str], list[Asked]] = defaultdict(list)
+        waiting: defaultdict[tuple[str, str], list[SentRequest]] = defaultdict(list)
         for each in sorted(self.asked, key=lambda each: each.ended):
             is_called = self.called is None or each.marker in self.called
             if each.status is None and each.marker not in joined and is_called:
@@ -297,7 +297,7 @@ class Books:
                 candidates.remove(asked)
             yield record, asked
 
-    def _unbilled(self, each: Asked) -> str:
+    def _unbilled(self, each: SentRequest) -> str:
         """Returns the reason why a request has no record."""
         gone, told = "left" if each.left else "cut", TOLD_OF_THE_BILL in each.errors or each.usage is not None
         kinds = (
@@ -312,7 +312,7 @@ class Books:
         )
         return next((kind for holds, kind in kinds if holds), f"lost: {gone} by itself, with text, and not billed")
 
-    def _billed(self, each: Asked, record: Record) -> str:
+    def _billed(self, each: SentRequest, record: Record) -> str:
         cost, wrong = record.cost, self.wrong
         if record.entries != (cost is not None):
             wrong.append(f"{record.id} has {record.entries} ledger entries")
@@ -340,7 +340,7 @@ class Books:
             wrong.append(f"{each} was billed {record.completion} tokens")
         return f"cut, billed as {record.ending}"
 
-    def _look_at_tokens(self, each: Asked, record: Record) -> None:
+    def _look_at_tokens(self, each: SentRequest, record: Record) -> None:
         """Checks that the tokens are those that the upstream reported and match the words sent and received."""
         if record.cost is None:
             return

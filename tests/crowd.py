@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import requests
 import urllib3
 
-from tests.books import Asked, Books, Json, Loss, Tariff, marked, markers, records_of
+from tests.books import Books, Json, LossPeriod, SeededCatalogue, SentRequest, marked, markers, records_of
 from tests.chat import PATH, question
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
@@ -28,8 +28,8 @@ class Crowd:
     customer: Customer
     slugs: tuple[str, ...]
     clients: int = CLIENTS
-    asked: list[Asked] = field(default_factory=list)
-    received: list[Asked] = field(default_factory=list)  # requests with an answer, in the order of their ends
+    asked: list[SentRequest] = field(default_factory=list)
+    received: list[SentRequest] = field(default_factory=list)  # requests with an answer, in the order of their ends
     served_at: list[float] = field(default_factory=list)  # monotonic times at which the heads of answers arrived
     refused: Counter[str] = field(default_factory=Counter)
     _over: threading.Event = field(default_factory=threading.Event)
@@ -56,7 +56,7 @@ class Crowd:
                 slug = dice.choice(self.slugs)
                 streamed = dice.random() < 0.5 or slug in ("brief", "long")
                 marker, key = next(self._markers), self.customer.key[-4:]
-                asked = Asked(marker, key, f"sim/test/{slug}", dice.randint(3, 40), streamed, 0, time.time())
+                asked = SentRequest(marker, key, f"sim/test/{slug}", dice.randint(3, 40), streamed, 0, time.time())
                 self.asked.append(asked)
                 try:
                     self._ask_once(session, asked)
@@ -68,7 +68,7 @@ class Crowd:
                     if asked.status == 200:
                         self.received.append(asked)
 
-    def _ask_once(self, session: requests.Session, asked: Asked) -> None:
+    def _ask_once(self, session: requests.Session, asked: SentRequest) -> None:
         fields = {"stream": True} if asked.streamed else {"max_tokens": 16}
         body = question(asked.model, messages=marked(asked.marker, asked.words), **fields)
         with session.post(self.customer.gateway.origin + PATH, json=body, stream=True, timeout=90) as reply:
@@ -98,7 +98,7 @@ def crowded(gateway: GatewayServer, slugs: tuple[str, ...], clients: int = CLIEN
 
 
 def compare(
-    gateway: GatewayServer, crowd: Crowd, simulator: str, content: Json, losses: Sequence[Loss] = ()
+    gateway: GatewayServer, crowd: Crowd, simulator: str, content: Json, losses: Sequence[LossPeriod] = ()
 ) -> dict[str, int]:
     """Compares the three books, which must agree, and returns their figures.
 
@@ -106,7 +106,7 @@ def compare(
     """
     called, own = called_markers(simulator), {each.marker for each in crowd.asked}
     of_own = {marker: calls for marker, calls in called.items() if marker in own}
-    books = Books(crowd.asked, [Tariff(0.0, content)], losses, of_own)
+    books = Books(crowd.asked, [SeededCatalogue(0.0, content)], losses, of_own)
     books.compare(records_of(gateway, crowd.customer.id))
     assert books.wrong == []
     return dict(books.figures)

@@ -8,7 +8,7 @@ from typing import Any
 from accounts import keys
 from accounts.models import Account, ApiKey
 from billing.accounts import open_account
-from billing.ledger.unsettled import COLUMNS, Figures, Terms, Unsettled
+from billing.ledger.unsettled import COLUMNS, RequestColumns, RouteTerms, UnsettledGeneration
 from billing.models import FROZEN, Generation
 from billing.usage.verify import Verification, verify
 from catalogue.models import ProviderFailure, ProviderMinute
@@ -76,12 +76,12 @@ def served(account: Account, usage: Usage = SMALL, price: Price = EUR_PRICE, **c
     return Generation(**{**usual, **money, **totals, **columns})
 
 
-def unsettled(generation: Generation, *, quota_region: int | None = None) -> Unsettled:
+def unsettled(generation: Generation, *, quota_region: int | None = None) -> UnsettledGeneration:
     """Wraps the record as a worker does to settle it."""
     kept: Any = generation.frozen
-    names = [name for name in COLUMNS if name not in ("terms_id", *Figures._fields)]
+    names = [name for name in COLUMNS if name not in ("terms_id", *RequestColumns._fields)]
     shared = {name: getattr(kept if name in FROZEN else generation, name) for name in names}
-    terms = Terms(
+    terms = RouteTerms(
         price=generation.price,
         rates=Rates(kept.account_rate, kept.eur_rate),
         energy=generation.energy_factors,
@@ -89,7 +89,7 @@ def unsettled(generation: Generation, *, quota_region: int | None = None) -> Uns
         quota_region=quota_region,
         columns={name: str(value) if isinstance(value, Decimal) else value for name, value in shared.items()},
     )
-    return Unsettled(Figures(*(_as_kept(generation, name) for name in Figures._fields)), terms)
+    return UnsettledGeneration(RequestColumns(*(_as_kept(generation, name) for name in RequestColumns._fields)), terms)
 
 
 def _as_kept(generation: Generation, name: str) -> Any:

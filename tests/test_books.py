@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from tests.books import Asked, Books, Json, Leaving, Loss, Record, Tariff, costs_of, marked, reported_buckets
+from tests.books import (
+    Books,
+    Json,
+    Leaving,
+    LossPeriod,
+    Record,
+    SeededCatalogue,
+    SentRequest,
+    costs_of,
+    marked,
+    reported_buckets,
+)
 
 BEGAN = 1_790_000_000.0
 PORT = 8000
@@ -47,10 +58,10 @@ def id_of(marker: int) -> str:
     return f"gen-{int((BEGAN + marker + 0.5) * 1000):012x}7000800000000000{marker:04x}"
 
 
-def asked(marker: int, **fields: Any) -> Asked:
+def asked(marker: int, **fields: Any) -> SentRequest:
     """Builds a request whose stream was received whole."""
     begun = BEGAN + marker
-    usual = Asked(
+    usual = SentRequest(
         marker, "abcd", "sim/test/brief", WORDS, True, PORT, begun, begun + 3, paced=True, status=200, id=id_of(marker)
     )
     return replace(usual, **{"whole": True, "text": TEXT, **fields})
@@ -77,10 +88,10 @@ def priced(record: Record) -> Record:
 class Case:
     """Holds sound books of three requests: one received whole, one left by its client, one without any answer."""
 
-    asked: list[Asked]
+    asked: list[SentRequest]
     records: list[Record]
     called: dict[int, int]
-    losses: list[Loss]
+    losses: list[LossPeriod]
 
 
 LEFT: dict[str, Any] = {"whole": False, "text": "hello hello", "left": Leaving(600, True)}
@@ -95,7 +106,7 @@ def sound() -> Case:
 
 
 def compared(books: Case) -> Books:
-    done = Books(books.asked, [Tariff(0.0, CATALOGUE)], books.losses, books.called)
+    done = Books(books.asked, [SeededCatalogue(0.0, CATALOGUE)], books.losses, books.called)
     done.compare(books.records)
     return done
 
@@ -136,17 +147,17 @@ def unbilled_whole_answer_of_which_a_part_arrived(books: Case) -> None:
 
 def unbilled_but_told(books: Case) -> None:
     books.asked[1] = replace(books.asked[1], errors="The upstream broke. What was delivered is billed.")
-    books.losses.append(Loss(PORT, BEGAN, BEGAN + 10))
+    books.losses.append(LossPeriod(PORT, BEGAN, BEGAN + 10))
     del books.records[1]
 
 
 def unbilled_though_a_worker_of_the_other_gateway_was_killed(books: Case) -> None:
-    books.losses.append(Loss(PORT + 1, BEGAN, BEGAN + 10))
+    books.losses.append(LossPeriod(PORT + 1, BEGAN, BEGAN + 10))
     del books.records[1]
 
 
 def unbilled_though_a_worker_was_killed_long_after(books: Case) -> None:
-    books.losses.append(Loss(PORT, BEGAN + 100, BEGAN + 101))
+    books.losses.append(LossPeriod(PORT, BEGAN + 100, BEGAN + 101))
     del books.records[1]
 
 
@@ -295,7 +306,7 @@ def test_what_is_wrong_is_named(plant: Callable[[Case], None]) -> None:
 @pytest.mark.parametrize("port", [PORT, None])
 def test_a_worker_killed_in_its_time_excuses_what_was_cut_and_nothing_else(port: int | None) -> None:
     books = sound()
-    books.losses.append(Loss(port, BEGAN + 8, BEGAN + 8.1))
+    books.losses.append(LossPeriod(port, BEGAN + 8, BEGAN + 8.1))
     del books.records[1]
     done = compared(books)
     assert (done.wrong, done.figures["left while a worker was killed, not billed"]) == ([], 1)
@@ -323,7 +334,7 @@ def test_a_tariff_prices_what_was_admitted_after_it_began() -> None:
     dearer = json.loads(json.dumps(CATALOGUE).replace("0.6123", "0.7009"))
     books = sound()
     for began, wrong in ((BEGAN, 0), (BEGAN + 2, 1)):
-        done = Books(books.asked, [Tariff(began, CATALOGUE), Tariff(0.0, dearer)], (), books.called)
+        done = Books(books.asked, [SeededCatalogue(began, CATALOGUE), SeededCatalogue(0.0, dearer)], (), books.called)
         done.compare(books.records)
         assert len(done.wrong) == wrong
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from tests.books import Loss
+from tests.books import LossPeriod
 from tests.catalogue import PRICES, Entry, catalogue_for, model
 from tests.chat import PATH, ask, question
 from tests.crowd import Crowd, compare, crowded
@@ -71,7 +71,7 @@ def gateways(cluster: Cluster) -> dict[str, str]:
 
 
 def test_every_part_may_die_under_load(cluster: Cluster) -> None:
-    figures, losses = {}, list[Loss]()
+    figures, losses = {}, list[LossPeriod]()
     with crowded(cluster, SLUGS, CLIENTS) as crowd, contextlib.closing(Customer.open(cluster)) as customer:
         pause = threading.Event()
         pause.wait(QUIET_SECONDS)
@@ -79,7 +79,7 @@ def test_every_part_may_die_under_load(cluster: Cluster) -> None:
             began = time.time()
             figures[part] = fault(cluster, crowd, part, customer)
             if part == "gateway1":
-                losses.append(Loss(None, began, time.time()))
+                losses.append(LossPeriod(None, began, time.time()))
             print(f"\n{part}: {figures[part]}, {dict(crowd.refused)}", flush=True)  # noqa: T201  # it takes minutes
             pause.wait(QUIET_SECONDS)
     cluster.query("UPDATE billing_checkpoint SET beat_at = '2026-01-01 00:00:00'")

@@ -3,7 +3,7 @@
 import pytest
 
 from bench.failover.provider import Timing
-from bench.failover.run import WAYS, run
+from bench.failover.run import REQUEST_MODES, run
 from bench.failover.scoring import SCENARIOS
 from tests.servers.process import ROOT
 
@@ -14,10 +14,14 @@ BRIEF = Timing(first_token=1, stall=1, silence=6, outage=2, between_tokens=0, re
 def test_every_cell_is_as_documented() -> None:
     cells = run(BRIEF, GATEWAY_FIRST_BYTE_TIMEOUT="3")
     table = (ROOT / "docs/benchmarks.md").read_text().partition("\n## Failover\n")[2]
-    found = {(way.name, scenario.id): cells[way.name, scenario.id].verdict for way in WAYS for scenario in SCENARIOS}
+    found = {
+        (mode.name, scenario.id): cells[mode.name, scenario.id].verdict
+        for mode in REQUEST_MODES
+        for scenario in SCENARIOS
+    }
     # Here the first token arrives within the time that is only advice in the benchmark.
     assert found.pop(("auto", "S07")) == "pass"
-    for (way, scenario), verdict in found.items():
+    for (mode, scenario), verdict in found.items():
         (row,) = (line for line in table.splitlines() if line.startswith(f"| {scenario} "))
         documented = [cell.strip().split(",")[0] for cell in row.split("|")[2:4]]
-        assert verdict == documented[[each.name for each in WAYS].index(way)], (way, scenario)
+        assert verdict == documented[[each.name for each in REQUEST_MODES].index(mode)], (mode, scenario)

@@ -27,8 +27,8 @@ SMALL_WINDOW = 8192  # of the primary, if the prompt is to be too long for it
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """Describes a way of requesting a model."""
+class RequestMode:
+    """Describes how a model is requested: by a pinned or an automatic id."""
 
     name: str
     prefix: str
@@ -42,12 +42,15 @@ class Way:
         return f"{self.name}-{scenario.id.lower()}-{'noprefill' if scenario.id == 'S14' else 'ok'}"
 
 
-WAYS = (Way("pinned", "primary/test/", may_fall_back=False), Way("auto", "auto/test/", may_fall_back=True))
+REQUEST_MODES = (
+    RequestMode("pinned", "primary/test/", may_fall_back=False),
+    RequestMode("auto", "auto/test/", may_fall_back=True),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Holds one scenario, requested in one way."""
+    """Holds one scenario in one request mode."""
 
     verdict: Verdict
     reason: str
@@ -55,7 +58,7 @@ class Cell:
 
 
 def run(timing: Timing, **env: str) -> dict[tuple[str, str], Cell]:
-    """Returns the cells by way and scenario. The gateway has its defaults except for automatic failover and `env`."""
+    """Returns the cells by mode and scenario. The gateway has its defaults except for automatic failover and `env`."""
     folder = plugin.scratch() / "failover"
     folder.mkdir()
     settings = {
@@ -72,11 +75,11 @@ def run(timing: Timing, **env: str) -> dict[tuple[str, str], Cell]:
         gateway.start()
         customer = Customer.open(gateway)
         stack.callback(customer.close)
-        threads = stack.enter_context(ThreadPoolExecutor(len(SCENARIOS) * len(WAYS)))
+        threads = stack.enter_context(ThreadPoolExecutor(len(SCENARIOS) * len(REQUEST_MODES)))
         upstream.began_at = time.monotonic()
-        asked = [(way, scenario) for scenario in SCENARIOS for way in WAYS]
+        asked = [(mode, scenario) for scenario in SCENARIOS for mode in REQUEST_MODES]
         cells = threads.map(lambda pair: _cell(pair[0], pair[1], upstream, customer, timing), asked)
-        found = {(way.name, scenario.id): cell for (way, scenario), cell in zip(asked, cells, strict=True)}
+        found = {(mode.name, scenario.id): cell for (mode, scenario), cell in zip(asked, cells, strict=True)}
         gateway.manage("verify_ledger").ok()
     return found
 
@@ -84,27 +87,29 @@ def run(timing: Timing, **env: str) -> dict[tuple[str, str], Cell]:
 def _catalogue(url: str) -> dict[str, Any]:
     offers = [model(HEALTHY, provider="primary", upstream_model=HEALTHY)]
     for scenario in SCENARIOS:
-        for way in WAYS:
-            name = way.primary(scenario)
+        for mode in REQUEST_MODES:
+            name = mode.primary(scenario)
             window = {"context_length": SMALL_WINDOW} if scenario.id == "S12" else {}
             offers.append(model(name, provider="primary", upstream_model=name, regions=None, **window))
-            backup = {"provider": "backup", "upstream_model": way.fallback(scenario), "pricing": DEARER}
+            backup = {"provider": "backup", "upstream_model": mode.fallback(scenario), "pricing": DEARER}
             offers.append(model(name, **backup, regions=None))
     return catalogue_for(url) | {"providers": [provider("primary", url), provider("backup", url)], "models": offers}
 
 
-def _cell(way: Way, scenario: Scenario, upstream: BreakingProvider, customer: Customer, timing: Timing) -> Cell:
-    asked, count = way.prefix + way.primary(scenario), timing.requests if scenario.id == "S15" else 1
+def _cell(
+    mode: RequestMode, scenario: Scenario, upstream: BreakingProvider, customer: Customer, timing: Timing
+) -> Cell:
+    asked, count = mode.prefix + mode.primary(scenario), timing.requests if scenario.id == "S15" else 1
     received = []
     for number in range(count):
         time.sleep(max(0.0, upstream.began_at + number * timing.between_requests - time.monotonic()))
         received.append(_ask(customer, asked, scenario.seconds))
     seen = Run(
         received,
-        upstream.attempts(way.primary(scenario)),
-        upstream.attempts(way.fallback(scenario)),
+        upstream.attempts(mode.primary(scenario)),
+        upstream.attempts(mode.fallback(scenario)),
         _ask(customer, f"primary/test/{HEALTHY}", ALIVE_SECONDS).text == ANSWER,
-        way.may_fall_back,
+        mode.may_fall_back,
         ANSWER,
         upstream.began_at + timing.outage,
     )

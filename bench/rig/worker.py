@@ -34,18 +34,18 @@ class WaitingWorker(QuietWorker):
     """Counts in a file, without a system call, how often a request waits for a reply of Redis."""
 
     def run(self) -> Any:
-        from gateway.fastpath.redis import Reply  # noqa: PLC0415  # only now: see gateway.server.worker
+        from gateway.fastpath.redis import PendingReply  # noqa: PLC0415  # only now: see gateway.server.worker
 
         with Path(os.environ[WAITS_FILE]).open("r+b") as file:
             counter = mmap.mmap(file.fileno(), COUNTER_BYTES)
-        wait = Reply.wait
+        wait = PendingReply.wait
 
-        def counted(reply: Reply, /) -> bytes | None:
+        def counted(reply: PendingReply, /) -> bytes | None:
             if not reply._is_here:
                 counter[:] = (int.from_bytes(counter[:], "little") + 1).to_bytes(COUNTER_BYTES, "little")
             return wait(reply)
 
-        Reply.wait = counted  # type: ignore[assignment, method-assign]
+        PendingReply.wait = counted  # type: ignore[assignment, method-assign]
         return super().run()
 
 

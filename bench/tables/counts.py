@@ -118,10 +118,10 @@ class _Used:
 def _used(target: Target, kind: Kind, plan: Plan, proxies: Sequence[CountingProxy] = ()) -> _Used:
     (pid,) = target.pids()
     with target.connect(kind) as connection:
-        _work(target, connection, plan.warm_up)
+        _send_requests(target, connection, plan.warm_up)
         switches, round_trips = context_switches(pid), [proxy.round_trips for proxy in proxies]
         waits = _waits(target)
-        _work(target, connection, plan.counted)
+        _send_requests(target, connection, plan.counted)
         return _Used(
             (context_switches(pid) - switches) / plan.counted,
             [(proxy.round_trips - before) / plan.counted for proxy, before in zip(proxies, round_trips, strict=True)],
@@ -152,7 +152,7 @@ def _waits(target: Target) -> int:
     return int.from_bytes(Path(target.server.env[WAITS_FILE]).read_bytes(), "little")
 
 
-def _work(target: Target, connection: Connection, count: int) -> None:
+def _send_requests(target: Target, connection: Connection, count: int) -> None:
     connection.work(iter(range(count)))
     wait_until_asleep(target.pids()[0])
 
@@ -168,7 +168,7 @@ def _system_calls(target: Target, connection: Connection, count: int) -> dict[st
         attached = strace.stderr.readline()
         if "attached" in attached:
             wait_until_traced(pid)
-            _work(target, connection, count)
+            _send_requests(target, connection, count)
         strace.send_signal(signal.SIGINT)
         summary = strace.stderr.read()
     calls = re.findall(r"^ +(\d+) (\w+)$", summary, re.MULTILINE)

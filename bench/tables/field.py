@@ -52,7 +52,7 @@ end
 """
 
 
-class Asked(NamedTuple):
+class LoadTarget(NamedTuple):
     """Describes a server under load: the upstream itself has no prefix and needs no key."""
 
     port: int
@@ -94,11 +94,13 @@ def _restart(servers: Servers, workers: int) -> None:
 
 def _lane(servers: Servers, plan: Plan, name: str, path: str) -> Iterator[Compared]:
     """Yields added latency at one connection, and the frontier. A target without a prefix gets chat requests."""
-    direct = _window(Asked(servers.upstream_port), plan, CHAT, 1)
+    direct = _window(LoadTarget(servers.upstream_port), plan, CHAT, 1)
     sweeps = []
     for target in servers.targets:
         own = path if target.prefix else CHAT
-        sweeps.append([_window(Asked.of(target), plan, own, connections) for connections in plan.field_connections])
+        sweeps.append(
+            [_window(LoadTarget.of(target), plan, own, connections) for connections in plan.field_connections]
+        )
     for label in ("p50_us", "p99_us"):
         added = [getattr(sweep[0], label) - getattr(direct, label) for sweep in sweeps]
         yield Compared(f"{name}, 1 connection: added {label[:3]}, us", *added)
@@ -111,7 +113,7 @@ def _lane(servers: Servers, plan: Plan, name: str, path: str) -> Iterator[Compar
         yield Compared(f"{name}, most requests a second, {limit}", *best)
 
 
-def _window(asked: Asked, plan: Plan, path: str, connections: int) -> Window:
+def _window(asked: LoadTarget, plan: Plan, path: str, connections: int) -> Window:
     with tempfile.TemporaryDirectory() as folder:
         body, script = Path(folder) / "asked.json", Path(folder) / "asked.lua"
         body.write_text(json.dumps({"model": asked.prefix + REPLY, **BODY}))
@@ -128,7 +130,7 @@ def _memory(servers: Servers, plan: Plan) -> Iterator[Compared]:
     for target in servers.targets:
         target.restart()
         idle = _resident(target, plan)
-        _window(Asked.of(target), plan, CHAT, max(plan.field_connections))
+        _window(LoadTarget.of(target), plan, CHAT, max(plan.field_connections))
         steady = resident_bytes(target.tree())
         measured.append((idle, steady, _resident(target, plan)))
     for position, name in enumerate(("idle", "steady", "recovered")):
@@ -144,8 +146,8 @@ def _resident(target: Target, plan: Plan) -> float:
 
 
 def _streams(servers: Servers, plan: Plan) -> Iterator[Compared]:
-    direct = _ticking(Asked(servers.upstream_port), 1, plan.field_streams)
-    alone = [_ticking(Asked.of(target), 1, plan.field_streams) for target in servers.targets]
+    direct = _ticking(LoadTarget(servers.upstream_port), 1, plan.field_streams)
+    alone = [_ticking(LoadTarget.of(target), 1, plan.field_streams) for target in servers.targets]
     for label, name in (
         ("first_p50_ms", "added p50 of the first token, us"),
         ("gap_p50_ms", "added p50 of the gap between frames, us"),
@@ -157,7 +159,7 @@ def _streams(servers: Servers, plan: Plan) -> Iterator[Compared]:
     yield Compared("streams sustained at once, no frame late or lost", *sustained)
 
 
-def _ticking(asked: Asked, connections: int, count: int) -> Result:
+def _ticking(asked: LoadTarget, connections: int, count: int) -> Result:
     body = json.dumps({"model": asked.prefix + TICKING, **BODY, "max_tokens": TICKS, "stream": True})
     with driver.loading(Job(asked.port, body, list(asked.keys), connections, count, warm_up=1, frames=True)) as load:
         return driver.go(load)
@@ -168,7 +170,7 @@ def _sustained(target: Target, plan: Plan) -> int:
     most = 0
     for streams in plan.sustained:
         try:
-            result = _ticking(Asked.of(target), streams, 2 * streams)
+            result = _ticking(LoadTarget.of(target), streams, 2 * streams)
         except LoadFailed:
             break
         if result.frames < 2 * streams * TICKS or result.worst_gap_ms > STALLED * TICK_SECONDS * 1000:

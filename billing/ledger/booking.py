@@ -24,7 +24,7 @@ from gateway.money import LossyValueError, from_units
 from ..models import Checkpoint, FrozenTerms, Generation, LedgerEntry, Wallet
 from .entries import append
 from .settling_statement import QuotaUse, settling_statement
-from .unsettled import COLUMNS, Unsettled, encoded, set_apart
+from .unsettled import COLUMNS, UnsettledGeneration, encoded, set_apart
 
 NUMBER_OUT_OF_RANGE = "22003"  # SQLSTATE
 MICROSECONDS = 1_000_000
@@ -72,7 +72,7 @@ def book(
     return Settlement(before.balance_after)
 
 
-def book_together(batch: Sequence[tuple[Unsettled, bool]]) -> list[Settlement | None]:
+def book_together(batch: Sequence[tuple[UnsettledGeneration, bool]]) -> list[Settlement | None]:
     """Books a batch of (request, has_checkpoint) in one transaction. Returns None for one that was not written."""
     # 1. Write new terms, before any wallet is locked.
     for unsettled, _ in batch:
@@ -103,8 +103,8 @@ def _book_once(
     generation: Generation, using: str, quota_use: QuotaUse | None, *, has_checkpoint: bool
 ) -> Settlement | None:
     """Chooses between PostgreSQL's statement and SQLite's steps. They return None if they have written nothing."""
-    way = _book_by_statement if connections[using].vendor == "postgresql" else _book_in_steps
-    return way(generation, using, quota_use, has_checkpoint=has_checkpoint)
+    book = _book_by_statement if connections[using].vendor == "postgresql" else _book_in_steps
+    return book(generation, using, quota_use, has_checkpoint=has_checkpoint)
 
 
 def _book_by_statement(

@@ -20,7 +20,7 @@ from gateway.db.writes import sends_together
 from . import spool
 from .booking import Settlement, book, book_together
 from .spool import in_one_line, is_the_databases
-from .unsettled import Unsettled
+from .unsettled import UnsettledGeneration
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class _PendingSettlement:
 
     __slots__ = ("has_checkpoint", "result", "unsettled")
 
-    def __init__(self, unsettled: Unsettled, has_checkpoint: bool) -> None:
+    def __init__(self, unsettled: UnsettledGeneration, has_checkpoint: bool) -> None:
         self.unsettled, self.has_checkpoint = unsettled, has_checkpoint
         self.result: AsyncResult[Settlement] = AsyncResult()
 
@@ -49,7 +49,7 @@ class _PendingSettlement:
             self.result.set_exception(error)
 
 
-# Accounts that this worker has settled for and not rolled up since (`rollups.WorkersShare`), least recently checked
+# Accounts that this worker has settled for and not rolled up since (`rollups.WorkerRollups`), least recently checked
 # first.
 settled_accounts: dict[uuid.UUID, None] = {}
 _under_way: dict[uuid.UUID, _PendingSettlement] = {}
@@ -58,7 +58,7 @@ _some_waiting = Semaphore(0)
 _settlers: "list[gevent.Greenlet[[], None]]" = []
 
 
-def settle(unsettled: Unsettled, *, has_checkpoint: bool = False) -> Settlement:
+def settle(unsettled: UnsettledGeneration, *, has_checkpoint: bool = False) -> Settlement:
     """Settles in a greenlet that neither a drain nor a client's disconnect can kill, and waits for it.
 
     If the database is away for longer than the retries last, or it is unknown whether a commit succeeded, the request
@@ -146,7 +146,7 @@ def retrying(work: Callable[[], T], name: str) -> T:
         pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
 
-def _book_or_spool(unsettled: Unsettled, has_checkpoint: bool) -> Settlement:
+def _book_or_spool(unsettled: UnsettledGeneration, has_checkpoint: bool) -> Settlement:
     try:
         generation, quota_region = unsettled.generation(), unsettled.terms.quota_region
         return retrying(

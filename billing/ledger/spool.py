@@ -20,7 +20,7 @@ from django.db import DataError, Error, IntegrityError
 from gateway.db.outages import Outage
 
 from ..models import Generation
-from .unsettled import BadSerializedGeneration, Unsettled, deserialized
+from .unsettled import BadSerializedGeneration, UnsettledGeneration, deserialized
 
 logger = logging.getLogger(__name__)
 _outage = Outage("what is in the spool cannot be settled now", logger.warning)
@@ -49,7 +49,7 @@ def in_one_line(error: BaseException) -> str:
     return str(error).strip().split("\n", 1)[0]
 
 
-def put(unsettled: Unsettled) -> None:
+def put(unsettled: UnsettledGeneration) -> None:
     """Spools a request. Its file is safely on disk when this returns. Raises SpoolFailed."""
     content = unsettled.serialized()
     folder = Path(settings.GATEWAY_SPOOL_DIR)

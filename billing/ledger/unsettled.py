@@ -2,7 +2,7 @@
 
 They include everything that the bill depends on, so that a later settlement in another process gives the same bill: the
 spool and the checkpoints keep them as JSON. The columns that follow from the route, the currency and the catalogue's
-version are `Terms`, made and encoded once for all requests that share them.
+version are `RouteTerms`, made and encoded once for all requests that share them.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from ..models import FROZEN, FrozenTerms, Generation
 Encode = Callable[[Any], bytes]
 
 
-class Figures(NamedTuple):
+class RequestColumns(NamedTuple):
     """Holds the columns that differ from request to request. Costs and footprint are whole numbers of 10^-10 units."""
 
     id: UUID
@@ -83,9 +83,9 @@ _DECIDED_BY_SETTLING = ("created_at", "balance_after")
 _FIELDS = {
     field.attname: field for field in Generation._meta.concrete_fields if field.attname not in _DECIDED_BY_SETTLING
 }
-_EXACT_FIGURES = tuple(name for name in Figures._fields if isinstance(_FIELDS[name], ExactDecimalField))
+_EXACT_FIGURES = tuple(name for name in RequestColumns._fields if isinstance(_FIELDS[name], ExactDecimalField))
 # The order of the statement's parameters: the figures, then the terms.
-COLUMNS = (*Figures._fields, *(name for name in _FIELDS if name not in Figures._fields))
+COLUMNS = (*RequestColumns._fields, *(name for name in _FIELDS if name not in RequestColumns._fields))
 
 
 def _encoder_of(field: "Field[Any, Any]") -> Encode:
@@ -104,17 +104,17 @@ def _encoder_of(field: "Field[Any, Any]") -> Encode:
 
 
 _ENCODERS = {name: _encoder_of(getattr(_FIELDS[name], "target_field", _FIELDS[name])) for name in COLUMNS}
-_FIGURE_ENCODERS = [_ENCODERS[name] for name in Figures._fields]
+_FIGURE_ENCODERS = [_ENCODERS[name] for name in RequestColumns._fields]
 
 
 @dataclass(slots=True)
-class Terms:
+class RouteTerms:
     """Holds what requests of one route and currency share under one version of the catalogue.
 
     `quota_region` is the id of the route (Region) if it has a daily quota, which counts the tokens. `columns` are the
-    record's columns that Figures lacks, decimals as text; `parameters` are the values that a settlement writes for
-    them, as PostgreSQL's text in the order of COLUMNS. `row` is the row that records refer to; it is None if records
-    keep the columns themselves.
+    record's columns that RequestColumns lacks, decimals as text; `parameters` are the values that a settlement writes
+    for them, as PostgreSQL's text in the order of COLUMNS. `row` is the row that records refer to; it is None if
+    records keep the columns themselves.
     """
 
     price: Price
@@ -130,7 +130,7 @@ class Terms:
         record = Generation(**{name: _FIELDS[name].to_python(value) for name, value in self.columns.items()})
         set_apart(record)
         self.row = record.terms
-        self.parameters = [encoded(name, getattr(record, name)) for name in COLUMNS[len(Figures._fields) :]]
+        self.parameters = [encoded(name, getattr(record, name)) for name in COLUMNS[len(RequestColumns._fields) :]]
 
 
 def set_apart(record: Generation, terms: FrozenTerms | None = None) -> None:
@@ -144,11 +144,11 @@ def set_apart(record: Generation, terms: FrozenTerms | None = None) -> None:
             setattr(record, name, None)
 
 
-_terms: dict[tuple[int, str], Terms] = {}
+_terms: dict[tuple[int, str], RouteTerms] = {}
 _terms_of_snapshot = -1
 
 
-def terms_of(snapshot: Snapshot, route: Route, currency: str) -> Terms:
+def terms_of(snapshot: Snapshot, route: Route, currency: str) -> RouteTerms:
     """Returns the terms of a route for accounts in a currency, made once per snapshot. Raises UnpricedRoute."""
     global _terms_of_snapshot  # noqa: PLW0603  # a worker's memory of its current snapshot
     if snapshot.serial != _terms_of_snapshot:
@@ -160,7 +160,7 @@ def terms_of(snapshot: Snapshot, route: Route, currency: str) -> Terms:
     return known
 
 
-def _make_terms(snapshot: Snapshot, route: Route, currency: str) -> Terms:
+def _make_terms(snapshot: Snapshot, route: Route, currency: str) -> RouteTerms:
     price, rates = pinning.require_price(snapshot, route, currency)
     energy = route.energy
     columns = {
@@ -184,7 +184,7 @@ def _make_terms(snapshot: Snapshot, route: Route, currency: str) -> Terms:
         "grid_basis": None if energy.basis is None else energy.basis._asdict(),
         "currency": currency,
     }
-    return Terms(
+    return RouteTerms(
         price=price,
         rates=rates,
         energy=energy,
@@ -195,11 +195,11 @@ def _make_terms(snapshot: Snapshot, route: Route, currency: str) -> Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsettled:
+class UnsettledGeneration:
     """Holds a generation that is complete except for `created_at` and `balance_after`, which settling sets."""
 
-    figures: Figures
-    terms: Terms
+    figures: RequestColumns
+    terms: RouteTerms
 
     @property
     def public_id(self) -> str:

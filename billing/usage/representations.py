@@ -13,7 +13,7 @@ from gateway.edge.rfc3339 import to_text
 from gateway.money import UNITS, to_json
 
 from ..ledger.record_columns import Export, exported
-from ..ledger.unsettled import Figures
+from ..ledger.unsettled import RequestColumns
 from ..models import Generation
 
 Json = dict[str, Any]
@@ -31,7 +31,9 @@ FOOTPRINT_DETAILS = (
 _COLUMNS = {export: exported(export) for export in Export}
 
 
-def usage_object(record: Generation | Figures, *, cost: float | None, balance: float | None, currency: str) -> Json:
+def usage_object(
+    record: Generation | RequestColumns, *, cost: float | None, balance: float | None, currency: str
+) -> Json:
     """Builds the `usage` object of an answer and of its records (docs/api.md#usage).
 
     It has the tokens, the cost, the balance after the request, and details by kind of token; unknown values are absent.
@@ -54,7 +56,9 @@ def usage_object(record: Generation | Figures, *, cost: float | None, balance: f
     return usage
 
 
-def footprint_details(record: Generation | Figures, factors: EnergyFactors, number: Callable[[Any], float]) -> Json:
+def footprint_details(
+    record: Generation | RequestColumns, factors: EnergyFactors, number: Callable[[Any], float]
+) -> Json:
     """Builds the details of a request's footprint.
 
     They are the bounds (Wh), source, method and parts of its energy, its embodied emissions (gCO2e), and the source of

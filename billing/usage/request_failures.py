@@ -46,7 +46,7 @@ class FailureGroup(NamedTuple):
     outcome: str
 
 
-class Named(NamedTuple):
+class AccountAlias(NamedTuple):
     """Identifies an alias by its account and name."""
 
     account_id: UUID
@@ -54,7 +54,7 @@ class Named(NamedTuple):
 
 
 # Finds the ids of the aliases that exist. The app `aliases` sets it, since billing must not import that app.
-ids_of_aliases: Callable[[Collection[Named]], Mapping[Named, UUID]] | None = None
+ids_of_aliases: Callable[[Collection[AccountAlias]], Mapping[AccountAlias, UUID]] | None = None
 
 _TABLE = FailureDay._meta.db_table
 _ADD = f"""
@@ -69,7 +69,7 @@ class CountKey(NamedTuple):
     """Holds a group of failures, and the alias that they asked for if it was not looked up."""
 
     columns: FailureGroup
-    alias: Named | None
+    alias: AccountAlias | None
 
 
 @dataclass(slots=True)
@@ -172,7 +172,7 @@ def _located(event: RequestEvent) -> tuple[str, str, str]:
     return "", "", ""
 
 
-def _alias_asked(event: RequestEvent) -> Named | None:
+def _alias_asked(event: RequestEvent) -> AccountAlias | None:
     """Returns the alias that a request asked for, if it was refused before it was looked up."""
     if event.alias_id is not None or event.account_id is None or event.code == AliasNotFound.code:
         return None
@@ -180,7 +180,7 @@ def _alias_asked(event: RequestEvent) -> Named | None:
         asked = parse_model_id(event.model[:LONGEST_ASKED])
     except ApiError:
         return None
-    return Named(event.account_id, asked.name) if isinstance(asked, AliasId) else None
+    return AccountAlias(event.account_id, asked.name) if isinstance(asked, AliasId) else None
 
 
 def _row(noted: NotedFailure, counted: FailureGroup) -> RequestFailure:

@@ -90,7 +90,7 @@ class Barrier:
     entries: int
 
 
-class WorkersShare:
+class WorkerRollups:
     """Rolls up the accounts that this worker has settled for, and once an hour those that others have not rolled up."""
 
     def __init__(self, settled: dict[UUID, None]) -> None:

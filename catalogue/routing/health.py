@@ -23,8 +23,9 @@ DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
 FEWEST_ATTEMPTS = 5
 DOWN_FROM, DEGRADED_FROM = 0.5, 0.1
-# The upstream refused the request because of its content, so the provider is healthy.
-REFUSALS = frozenset({400, 404, 413, 422})
+# Errors of a healthy provider: it rejects the request for its content or, with 404, does not know the model by the
+# catalogue's name. That is no fault of the request either, so 404 is not in REJECTED_STATUSES (inference.dialects).
+HEALTHY_ERROR_STATUSES = frozenset({400, 404, 413, 422})
 MOST_WORDS = 500
 SUMS = ("sent", "failed", "sent_in_hour", "failed_in_hour")
 KEPT = timedelta(hours=25)  # the admin shows a day
@@ -41,14 +42,14 @@ _ADD = f"""
 
 
 @dataclass(slots=True)
-class Observed:
+class CallCounts:
     """Counts calls, and how many of them failed."""
 
     attempts: int = 0
     failures: int = 0
 
-    def __add__(self, other: "Observed") -> "Observed":
-        return Observed(self.attempts + other.attempts, self.failures + other.failures)
+    def __add__(self, other: "CallCounts") -> "CallCounts":
+        return CallCounts(self.attempts + other.attempts, self.failures + other.failures)
 
     @property
     def fails(self) -> bool:
@@ -70,11 +71,11 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RecentCalls:
     """Counts a provider's calls in the last 5 minutes, which decide its status, and in the last hour."""
 
-    minutes: Observed = field(default_factory=Observed)
-    hour: Observed = field(default_factory=Observed)
+    minutes: CallCounts = field(default_factory=CallCounts)
+    hour: CallCounts = field(default_factory=CallCounts)
 
     @property
     def fails(self) -> bool:
@@ -84,13 +85,13 @@ class Seen:
 
 def is_failure(status: int | None) -> bool:
     """Tells whether an answer counts as the provider's failure. None stands for a missing answer."""
-    return status is None or (status not in REFUSALS and not 200 <= status < 300)
+    return status is None or (status not in HEALTHY_ERROR_STATUSES and not 200 <= status < 300)
 
 
 def note(slug: str, *, failed: bool, words: str = "") -> None:
     """Counts one call; `words` describe its failure."""
     now = timezone.now()
-    _outcomes.note((now.replace(second=0, microsecond=0), slug), Observed(1, int(failed)))
+    _outcomes.note((now.replace(second=0, microsecond=0), slug), CallCounts(1, int(failed)))
     if failed:
         text = "".join(filter(str.isprintable, words))[:MOST_WORDS]
         _failures.note(slug, ProviderFailure(provider=slug, failed_at=now, words=text))
@@ -107,18 +108,18 @@ def last_failure(slug: str) -> ProviderFailure | None:
     return ProviderFailure.objects.filter(pk=slug).first()
 
 
-def observed(now: datetime) -> dict[str, Observed]:
+def counts_by_provider(now: datetime) -> dict[str, CallCounts]:
     """Counts the calls of each provider in the last 5 minutes, by slug."""
     rows = within(WINDOW, now).values_list("provider").annotate(Sum("attempts"), Sum("failures"))
-    return {slug: Observed(attempts, failures) for slug, attempts, failures in rows}
+    return {slug: CallCounts(attempts, failures) for slug, attempts, failures in rows}
 
 
-def seen(now: datetime) -> dict[str, Seen]:
+def recent_calls(now: datetime) -> dict[str, RecentCalls]:
     """Counts the calls of each provider in the last 5 minutes and in the last hour, by slug, with one SELECT."""
     newest = Q(minute__gt=now - WINDOW)
     sums = [Sum(column, filter=which, default=0) for which in (newest, Q()) for column in ("attempts", "failures")]
     rows = within(HOUR, now).values_list("provider").annotate(**dict(zip(SUMS, sums, strict=True)))
-    return {slug: _seen(*counts) for slug, *counts in rows}
+    return {slug: _recent_calls(*counts) for slug, *counts in rows}
 
 
 def within(time: timedelta, now: datetime) -> QuerySet[ProviderMinute]:
@@ -126,8 +127,8 @@ def within(time: timedelta, now: datetime) -> QuerySet[ProviderMinute]:
     return ProviderMinute.objects.filter(minute__gt=now - time, minute__lte=now)
 
 
-def with_seen(providers: QuerySet[Provider], now: datetime) -> QuerySet[Provider]:
-    """Returns the providers with the added columns that `seen_of` reads."""
+def with_recent_calls(providers: QuerySet[Provider], now: datetime) -> QuerySet[Provider]:
+    """Returns the providers with the added columns that `recent_calls_of` reads."""
     sums = []
     for time in (WINDOW, HOUR):
         rows = within(time, now).filter(provider=OuterRef("slug")).values("provider")
@@ -135,13 +136,13 @@ def with_seen(providers: QuerySet[Provider], now: datetime) -> QuerySet[Provider
     return providers.annotate(**dict(zip(SUMS, sums, strict=True)))
 
 
-def seen_of(provider: Provider) -> Seen:
-    """Returns the counted calls of a provider that `with_seen` returned."""
-    return _seen(*(count or 0 for count in attrgetter(*SUMS)(provider)))
+def recent_calls_of(provider: Provider) -> RecentCalls:
+    """Returns the counted calls of a provider that `with_recent_calls` returned."""
+    return _recent_calls(*(count or 0 for count in attrgetter(*SUMS)(provider)))
 
 
-def _seen(attempts: int, failures: int, in_hour: int, failures_in_hour: int) -> Seen:
-    return Seen(Observed(attempts, failures), Observed(in_hour, failures_in_hour))
+def _recent_calls(attempts: int, failures: int, in_hour: int, failures_in_hour: int) -> RecentCalls:
+    return RecentCalls(CallCounts(attempts, failures), CallCounts(in_hour, failures_in_hour))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ class UnwellProvider:
 
     provider: Provider
     words: str
-    hour: Observed
+    hour: CallCounts
     is_severe: bool
     last_failure: ProviderFailure | None
 
@@ -161,8 +162,8 @@ def unwell(now: datetime) -> list[UnwellProvider]:
     """
     found = []
     failures, refusing = ProviderFailure.objects.in_bulk(), troubles.current(now)
-    for provider in with_seen(Provider.objects.all(), now):
-        calls = seen_of(provider)
+    for provider in with_recent_calls(Provider.objects.all(), now):
+        calls = recent_calls_of(provider)
         words = [f"disabled: {provider.disabled_reason}"] if provider.disabled_reason else []
         if provider.status_override not in ("", Status.HEALTHY):
             words.append(f"status set to {provider.status_override}")
@@ -176,38 +177,38 @@ def unwell(now: datetime) -> list[UnwellProvider]:
     return found
 
 
-def by_hour(slug: str, now: datetime) -> list[tuple[datetime, Observed]]:
+def by_hour(slug: str, now: datetime) -> list[tuple[datetime, CallCounts]]:
     """Counts a provider's calls of the last day by hour, the newest first."""
     rows = ProviderMinute.objects.filter(minute__gt=now - DAY, minute__lte=now, provider=slug)
     hours = rows.annotate(hour=TruncHour("minute")).values_list("hour").order_by("-hour")
     sums = hours.annotate(Sum("attempts"), Sum("failures"))
-    return [(hour, Observed(attempts, failures)) for hour, attempts, failures in sums]
+    return [(hour, CallCounts(attempts, failures)) for hour, attempts, failures in sums]
 
 
-def status_of(override: str, observed: Observed | None) -> tuple[Status, str]:
+def status_of(override: str, counts: CallCounts | None) -> tuple[Status, str]:
     """Returns the published status, and the reason for staff."""
     if override:
         return Status(override), "set by staff or by the catalogue's file"
-    if observed is None or observed.attempts < FEWEST_ATTEMPTS:
-        attempts = 0 if observed is None else observed.attempts
+    if counts is None or counts.attempts < FEWEST_ATTEMPTS:
+        attempts = 0 if counts is None else counts.attempts
         return Status.HEALTHY, f"{attempts} attempts in 5 minutes: too few to judge by"
-    share = observed.failures / observed.attempts
+    share = counts.failures / counts.attempts
     status = Status.DOWN if share >= DOWN_FROM else Status.DEGRADED if share >= DEGRADED_FROM else Status.HEALTHY
-    return status, f"{observed.failures} of {observed.attempts} attempts failed in 5 minutes"
+    return status, f"{counts.failures} of {counts.attempts} attempts failed in 5 minutes"
 
 
-def shown_status(override: str, observed: Observed) -> str:
+def shown_status(override: str, counts: CallCounts) -> str:
     """Returns the status for pages. Without enough calls it is "no calls" or "too few calls", not "healthy"."""
-    if not override and observed.attempts < FEWEST_ATTEMPTS:
-        return "too few calls" if observed.attempts else "no calls"
-    return status_of(override, observed)[0].label
+    if not override and counts.attempts < FEWEST_ATTEMPTS:
+        return "too few calls" if counts.attempts else "no calls"
+    return status_of(override, counts)[0].label
 
 
 def look() -> None:
     """Reads which providers are down, as counted by all workers, and reserves the probes that are due."""
     global _down_since  # noqa: PLW0603  # the worker's view of the providers, replaced as a whole
     now = timezone.now()
-    all_calls = observed(now) if settings.GATEWAY_AUTO_SKIP_DOWN else {}
+    all_calls = counts_by_provider(now) if settings.GATEWAY_AUTO_SKIP_DOWN else {}
     down = {slug for slug, calls in all_calls.items() if status_of("", calls)[0] == Status.DOWN}
     _down_since = {slug: _down_since.get(slug, now) for slug in down}
     due = [slug for slug in sorted(_passed_by & down) if _down_since[slug] <= now - PROBE_EVERY]
@@ -252,12 +253,12 @@ def drop_old() -> None:
     drop_before(timezone.now() - KEPT)
 
 
-def _write(noted: Mapping[tuple[datetime, str], Observed]) -> None:
+def _write(noted: Mapping[tuple[datetime, str], CallCounts]) -> None:
     # Sorted, so that workers that write the same rows do not deadlock.
     rows = ", ".join(["(%s, %s, %s, %s)"] * len(noted))
     parameters: list[Any] = []
-    for (minute, slug), seen in sorted(noted.items(), key=lambda item: item[0]):
-        parameters += (connection.ops.adapt_datetimefield_value(minute), slug, seen.attempts, seen.failures)
+    for (minute, slug), counts in sorted(noted.items(), key=lambda item: item[0]):
+        parameters += (connection.ops.adapt_datetimefield_value(minute), slug, counts.attempts, counts.failures)
     with connection.cursor() as cursor:
         cursor.execute(_ADD % rows, parameters)
 
@@ -271,7 +272,7 @@ def _write_failures(failures: Mapping[str, ProviderFailure]) -> None:
     )
 
 
-_outcomes: WriteBehind[tuple[datetime, str], Observed] = WriteBehind(_write, join=add)  # by minute and provider
+_outcomes: WriteBehind[tuple[datetime, str], CallCounts] = WriteBehind(_write, join=add)  # by minute and provider
 _failures: WriteBehind[str, ProviderFailure] = WriteBehind(_write_failures)
 _down_since: dict[str, datetime] = {}  # the providers that are down, and since when this worker knows
 _passed_by: set[str] = set()  # since the last `look`

@@ -4,7 +4,7 @@ from datetime import date
 
 from gateway.errors import (
     InvalidRequest,
-    ModelNotFound,
+    ModelDisabled,
     ModelUnavailable,
     NotFound,
     ProviderNotConfigured,
@@ -21,7 +21,7 @@ from .routes import Offer, Route, Snapshot
 def pin(snapshot: Snapshot, wanted: ExplicitId, today: date, *, even_unavailable: bool = False) -> Route:
     """Returns the route that an explicit id names, and never another one.
 
-    Raises NotFound, ModelNotFound, ModelUnavailable or ProviderUnavailable.
+    Raises NotFound, ModelDisabled, ModelUnavailable or ProviderUnavailable.
     """
     offer = snapshot.offers.get((wanted.provider, wanted.canonical_id))
     if offer is None:
@@ -32,7 +32,7 @@ def pin(snapshot: Snapshot, wanted: ExplicitId, today: date, *, even_unavailable
             param="model",
         )
     if offer.is_disabled(today):
-        raise ModelNotFound(f"Model {offer.id!r} is disabled.")
+        raise ModelDisabled(f"Model {offer.id!r} is disabled.")
     if offer.state == "unavailable" and not even_unavailable:
         reason = f": {offer.unavailable_reason}" if offer.unavailable_reason else "."
         raise ModelUnavailable(f"Model {offer.id!r} is unavailable{reason}")

@@ -19,7 +19,7 @@ from .routes import Route, Snapshot
 class Needs:
     """Describes what a request needs of its route: the modalities that its endpoint serves, and these functions.
 
-    - `refusals` returns the errors of the routes that cannot take the call, by region id; an `auto/…` id avoids them.
+    - `unable_routes` returns why routes cannot take the call, by region id; an `auto/…` id avoids these routes.
     - `conversation` returns a key that keeps requests on the same one of equal routes.
     - `translate` raises the ApiError of a call that the chosen route cannot take.
     - `fix_terms` raises UnpricedRoute if the chosen route cannot be billed. If it is None, the route is not going to be
@@ -30,7 +30,7 @@ class Needs:
 
     modalities: tuple[str, ...]
     endpoint: str
-    refusals: Callable[[Sequence[Route]], Mapping[int, ApiError]]
+    unable_routes: Callable[[Sequence[Route]], Mapping[int, ApiError]]
     conversation: Callable[[], bytes | None]
     translate: Callable[[Route], None] | None = None
     fix_terms: Callable[[Route], None] | None = None
@@ -102,11 +102,11 @@ def _chosen(snapshot: Snapshot, wanted: AutoId, needs: Needs, now: datetime) -> 
         routes = selection.eligible(snapshot, wanted, today, needs.modalities, needs.endpoint, held)
     finally:
         release("default")
-    refused = needs.refusals(routes)
-    able = [route for route in routes if route.region_id not in refused]
+    unable = needs.unable_routes(routes)
+    able = [route for route in routes if route.region_id not in unable]
     ranked = _ranked(able or routes, snapshot)
     if not able:
-        raise refused[ranked.routes[0].region_id]
+        raise unable[ranked.routes[0].region_id]
     # 2. Prefer providers that are up, unless one that is down may be probed.
     skipped: tuple[Route, ...] = ()
     down = [route for route in ranked.routes if health.is_passed_by(route.upstream)]

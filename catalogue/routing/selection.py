@@ -15,7 +15,7 @@ from typing import TypeVar
 from gateway.errors import (
     ApiError,
     InvalidRequest,
-    ModelNotFound,
+    ModelDisabled,
     ModelUnavailable,
     NotFound,
     ProviderNotConfigured,
@@ -79,7 +79,7 @@ def eligible(
         raise NotFound(
             f"No provider offers {shown(str(wanted))!r}. {nearest.suggestion(snapshot, str(wanted))}", param="model"
         )
-    enabled = _some([o for o in offers if not o.is_disabled(today)], ModelNotFound(f"{wanted} is disabled."))
+    enabled = _some([o for o in offers if not o.is_disabled(today)], ModelDisabled(f"{wanted} is disabled."))
     # 2. It must fit the endpoint.
     fitting = [offer for offer in enabled if offer.modality in modalities]
     wrong = InvalidRequest(f"{wanted} has no model that can serve {endpoint}.", param="model")

@@ -9,7 +9,7 @@ from billing.models import RequestFailure
 from gateway.observing.request_events import Outcome
 
 
-class Explained(NamedTuple):
+class FailureAdvice(NamedTuple):
     """Explains a failure: its cause, and what to do."""
 
     why: str
@@ -17,11 +17,11 @@ class Explained(NamedTuple):
 
 
 _WORDS = YAML(typ="safe", pure=True).load(Path(__file__).with_suffix(".yaml"))
-BY_CODE = {code: Explained(**words) for code, words in _WORDS.items()}
+BY_CODE = {code: FailureAdvice(**words) for code, words in _WORDS.items()}
 OF_THE_PROVIDER, LEFT = BY_CODE.pop("of_the_provider"), BY_CODE.pop("client_left")
 
 
-def explained(failure: RequestFailure) -> Explained:
+def explained(failure: RequestFailure) -> FailureAdvice:
     """Returns the cause and remedy of a failure."""
     if failure.outcome == Outcome.CLIENT_LEFT:
         return LEFT

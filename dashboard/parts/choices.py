@@ -120,7 +120,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowed:
+class ActiveFilter:
     """Describes a value that usage is narrowed to; `address` leads to the page without this narrowing."""
 
     what: Grouping
@@ -201,7 +201,7 @@ class Choice:
         return [Link(by.capitalize(), self.to(self.page, by=by), by == self.by) for by in Grouping]
 
     @property
-    def narrowed(self) -> list[Narrowed]:
+    def narrowed(self) -> list[ActiveFilter]:
         parts = []
         for name, value in self.narrowing.items():
             text, is_deleted = value, False
@@ -209,7 +209,7 @@ class Choice:
                 text, is_deleted = self.key.name, self.key.deleted_at is not None
             elif name == Grouping.ALIAS:
                 text, is_deleted = (self.alias.text, self.alias.is_deleted) if self.alias else ("none", False)
-            parts.append(Narrowed(Grouping(name), text, is_deleted, self.to(self.page, **{name: None})))
+            parts.append(ActiveFilter(Grouping(name), text, is_deleted, self.to(self.page, **{name: None})))
         return parts
 
 

@@ -14,7 +14,7 @@ from catalogue.listing import View, auto_info, listed, servable, served_now
 from catalogue.models import PER_MILLION, WITH_ENDPOINT, Modality, Status
 from catalogue.pricing import MILLION, carbon_per_token, rates_between
 from catalogue.routing import health, quota, snapshot
-from catalogue.routing.health import Seen
+from catalogue.routing.health import RecentCalls
 from catalogue.routing.model_ids import AUTO
 from catalogue.routing.routes import EMBEDDING, JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot, is_eu_sovereign
 from catalogue.routing.selection import cost_in_eur
@@ -51,7 +51,7 @@ class RouteLine:
     currency: str
     rate: Decimal | None
     status: Status
-    calls: Seen
+    calls: RecentCalls
     problems: tuple[str, ...]
 
     @property
@@ -162,7 +162,7 @@ def lines_of(
     catalogue: Snapshot,
     view: View,
     currency: str,
-    seen: Mapping[str, Seen],
+    recent_calls: Mapping[str, RecentCalls],
 ) -> Iterator[RouteLine]:
     """Makes the lines of routes, with prices in `currency`."""
     rates: dict[str, Decimal | None] = {}
@@ -172,7 +172,7 @@ def lines_of(
         if own not in rates:
             known = rates_between(own, currency, catalogue.units_per_eur)
             rates[own] = None if known is None else known.account
-        calls = seen.get(offer.upstream.slug, Seen())
+        calls = recent_calls.get(offer.upstream.slug, RecentCalls())
         yield RouteLine(
             offer=offer,
             route=route,
@@ -233,7 +233,7 @@ def other_routes(failure: RequestFailure, currency: str, now: datetime) -> list[
         if route.id != failure.route_id
     ]
     routes.sort(key=lambda found: preferred.index(found[1].id) if found[1].id in preferred else len(preferred))
-    return list(lines_of(routes, catalogue, view, currency, health.seen(now)))
+    return list(lines_of(routes, catalogue, view, currency, health.recent_calls(now)))
 
 
 def model_to_try(now: datetime) -> str:

@@ -17,7 +17,7 @@ from ..db import pool
 from ..errors import BUSY_SECONDS, WorkerBusy
 from ..ids import request_id, uuid7
 from ..observing.request_events import EVENT, RequestEvent
-from ..server.hooks import Reading
+from ..server.hooks import MetricReading
 from ..server.turns import pause
 from .bodies import BLOCK_BYTES
 from .exception_handler import response_bytes
@@ -98,10 +98,10 @@ class Overload:
 
 overload = Overload()
 READINGS = [
-    Reading(
+    MetricReading(
         "gateway_waiting_requests", "Requests that wait to have their key looked up.", lambda: {"": pool.waiting()}
     ),
-    Reading(
+    MetricReading(
         "gateway_shed_requests",
         "Requests that were refused because too many waited.",
         lambda: {"": overload.total},

@@ -60,7 +60,7 @@ class Origin(NamedTuple):
     port: int
 
 
-class Answer:
+class AnswerParser:
     """Parses the answers on a connection, one after the other, with one parser."""
 
     __slots__ = (
@@ -158,7 +158,7 @@ class Connection:
         self.account, self.provider, self.key = account, provider, (origin, account.int)
         self.opened_at, self.uses = time.monotonic(), 0
         self._readable = get_hub().loop.io(sock.fileno(), READABLE)
-        self.answer = Answer()
+        self.answer = AnswerParser()
         self.idle_since = 0.0
         self._has_ended = False
 

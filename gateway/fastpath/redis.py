@@ -41,7 +41,7 @@ class Script:
 _ASK = Script("return 1", keys=0)
 
 
-class Reply:
+class PendingReply:
     """Waits for the reply to one command. `otherwise` is called if none will come."""
 
     __slots__ = ("_is_here", "_line", "_otherwise", "_waiter", "sent_after")
@@ -97,7 +97,7 @@ class Connection:
         opened.read_response()
         self._connection = opened
         self._on_lost = on_lost
-        self._awaited: deque[Reply] = deque()
+        self._awaited: deque[PendingReply] = deque()
         self._loaded: set[Script] = set()
         self._outgoing = bytearray()
         self._is_writing = False
@@ -115,7 +115,7 @@ class Connection:
         self._readable.start(self._read)
         self._timer.start(self._look)
 
-    def send(self, script: Script, words: tuple[bytes, ...], reply: Reply) -> None:
+    def send(self, script: Script, words: tuple[bytes, ...], reply: PendingReply) -> None:
         if script in self._loaded:
             command = (b"EVALSHA", script.digest, script.keys, *words)
         else:  # EVAL also loads the script
@@ -190,7 +190,7 @@ class Connection:
         if not self._awaited:
             if self._looks - self._asked_after >= ASK_SECONDS / LOOK_SECONDS:
                 self._asked_after = self._looks
-                self.send(_ASK, (), Reply())
+                self.send(_ASK, (), PendingReply())
         elif self._looks - self._awaited[0].sent_after >= WAIT_SECONDS / LOOK_SECONDS:
             self._fail("no reply")
 
@@ -222,9 +222,9 @@ class SharedStore:
     def is_away(self) -> bool:
         return self._connection is None
 
-    def send(self, script: Script, *words: bytes, otherwise: Callable[[], object] | None = None) -> Reply:
+    def send(self, script: Script, *words: bytes, otherwise: Callable[[], object] | None = None) -> PendingReply:
         """Sends the script, and returns at once a reply to wait for."""
-        reply = Reply(otherwise)
+        reply = PendingReply(otherwise)
         if self._connection is None:
             reply.resolve(None)
         else:

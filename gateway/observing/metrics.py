@@ -20,10 +20,10 @@ from ..errors import OWN_CODES, ApiError
 from ..fastpath.http_client import UpstreamAttempt
 from ..fastpath.redis import shared_store
 from ..money import UNITS
-from ..server.hooks import Reading, worker_hooks
+from ..server.hooks import MetricReading, worker_hooks
 from ..server.turns import take_turns
 from .metrics_server import FOLDER
-from .request_events import OPERATIONS, Outcome, RequestEvent, Settled, observers
+from .request_events import OPERATIONS, Outcome, RequestEvent, SettledFigures, observers
 from .write_behind import WriteBehind
 
 OTHER = "other"
@@ -114,7 +114,7 @@ def count(event: RequestEvent) -> None:
         _count_attempt(attempt, event.first_output_at if attempt is event.attempts[-1] else None)
 
 
-def _count_settled(settled: Settled, place: tuple[str, ...], model: tuple[str, ...]) -> None:
+def _count_settled(settled: SettledFigures, place: tuple[str, ...], model: tuple[str, ...]) -> None:
     _at(usage, *model, "input").observe(settled.prompt_tokens)
     _at(usage, *model, "output").observe(settled.completion_tokens)
     _sums[tokens, *place, "uncached_prompt"] += settled.uncached_prompt_tokens
@@ -186,7 +186,7 @@ class WorkerMetrics:
             take_turns()
             count(event)
 
-    def _write_reading(self, reading: Reading) -> None:
+    def _write_reading(self, reading: MetricReading) -> None:
         labels, metric = [reading.label] if reading.label else [], self._read.get(reading.name)
         if metric is None:
             kind = Counter if reading.how == "counter" else partial(Gauge, multiprocess_mode=reading.how)
@@ -211,21 +211,21 @@ def register() -> None:
     worker_hooks.beat.append(metrics.write)
     worker_hooks.stop.append(metrics.write)
     worker_hooks.readings += [
-        Reading("gateway_workers", "Workers that serve.", lambda: {"": 1}),
-        Reading(
+        MetricReading("gateway_workers", "Workers that serve.", lambda: {"": 1}),
+        MetricReading(
             "gateway_beat_timestamp_seconds",
             "The oldest of the workers' last beats.",
             lambda: {"": time.time()},
             how="livemin",
         ),
-        Reading(
+        MetricReading(
             "gateway_database_waits",
             "How often a free connection to the database was waited for.",
             lambda: {name: count for name, (count, _) in _waits().items()},
             how="counter",
             label="pool",
         ),
-        Reading(
+        MetricReading(
             "gateway_database_wait_seconds",
             "Seconds of waiting for a free connection to the database.",
             lambda: {name: seconds for name, (_, seconds) in _waits().items()},
@@ -235,7 +235,9 @@ def register() -> None:
     ]
     if settings.SHARED_CACHE_URL is not None:
         worker_hooks.readings.append(
-            Reading("gateway_redis_away", "Workers that count limits alone.", lambda: {"": float(shared_store.is_away)})
+            MetricReading(
+                "gateway_redis_away", "Workers that count limits alone.", lambda: {"": float(shared_store.is_away)}
+            )
         )
 
 

@@ -1,6 +1,6 @@
 """Records an event for each request of the API, and passes it to observers when the request is complete."""
-# A request begins at the edge (`middleware`, or `refusals` if it could not be parsed). It is complete when its answer
-# is; a stream is complete when the server closes it.
+# A request begins at the edge (`middleware`, or `broken_http` if it could not be parsed). It is complete when its
+# answer is; a stream is complete when the server closes it.
 
 import logging
 import time
@@ -40,7 +40,7 @@ class Outcome(StrEnum):
     CLIENT_LEFT = "client_left"
 
 
-class Settled(Protocol):
+class SettledFigures(Protocol):
     """Gives the figures of a settled request. Money, Wh and gCO2e are in units of 10^-10; None is unknown."""
 
     @property
@@ -101,7 +101,7 @@ class RequestEvent:
     provider: str = ""
     attempts: list[UpstreamAttempt] = field(default_factory=list)
     generation_id: UUID | None = None  # set once its record is settled
-    settled: Settled | None = None
+    settled: SettledFigures | None = None
     settlement_seconds: float = 0.0
     wallet_wait_seconds: float | None = None  # during settlement; only PostgreSQL reports it
     currency: str = ""

@@ -74,7 +74,7 @@ class ListInTurns(ChangeList):
             raise IncorrectLookupParameters from error
 
 
-class RowAsShown(forms.BaseModelForm[Any]):
+class StaleFormCheck(forms.BaseModelForm[Any]):
     """Refuses the form if one of its fields has changed in the row since the page was opened."""
 
     # Members' forms save only the fields that were changed. Here that is not enough, because fields depend on each
@@ -112,11 +112,11 @@ def _last_saved(row: Model) -> str:
     return "" if last is None else f" It was last saved by {last.user} at {last.action_time:%Y-%m-%d %H:%M} UTC."
 
 
-class RowForm(RowAsShown, forms.ModelForm[Any]):
+class RowForm(StaleFormCheck, forms.ModelForm[Any]):
     """Is the form of a table without rules of its own."""
 
 
-class KeepsChanges(admin.ModelAdmin[Any]):
+class RowLockingAdmin(admin.ModelAdmin[Any]):
     """Is the admin of a table whose form does not overwrite what was changed since the page was opened."""
 
     form: type[Any] = RowForm
@@ -134,14 +134,14 @@ class KeepsChanges(admin.ModelAdmin[Any]):
         type(row)._default_manager.select_for_update(no_key=True).filter(pk=row.pk).first()
 
 
-class Admin(KeepsChanges):
+class Admin(RowLockingAdmin):
     """Is the base of the admin of each of our tables."""
 
     def get_changelist(self, request: HttpRequest, **_kwargs: Any) -> type[ChangeList]:
         return ListInTurns
 
 
-class SaysValues(Admin):
+class ValueHistoryAdmin(Admin):
     """Is the admin of a table whose history shows each field's new value."""
 
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
@@ -217,7 +217,7 @@ class RecordAdmin(FixedRows, BoundedAdmin):
         return super().changelist_view(request, title | (extra_context or {}))
 
 
-class ExactSearch(RecordAdmin):
+class ExactSearchAdmin(RecordAdmin):
     """Is the admin of records that are searched by whole ids and names."""
 
     def get_search_results(
@@ -266,7 +266,7 @@ class NamedChoices(admin.SimpleListFilter):
 
 
 @admin.register(LogEntry)
-class LogEntryAdmin(ExactSearch):
+class LogEntryAdmin(ExactSearchAdmin):
     """Shows the history of staff's changes; `?user=` filters by person."""
 
     list_display = ("action_time", "user", "action_flag", "row", "what")

@@ -21,7 +21,7 @@ Hook = Callable[[], None]
 RETRY_SECONDS = 5.0  # after periodic work failed, so that it is soon done once the database is back
 
 
-class Reading(NamedTuple):
+class MetricReading(NamedTuple):
     """Describes a figure for metrics.
 
     `read` returns it by value of `label`; `how` says how the values of all workers are merged.
@@ -43,7 +43,7 @@ class WorkerHooks:
     beat: list[Hook] = field(default_factory=list)
     drain: list[Hook] = field(default_factory=list)
     stop: list[Hook] = field(default_factory=list)
-    readings: list[Reading] = field(default_factory=list)
+    readings: list[MetricReading] = field(default_factory=list)
     known: dict[str, Callable[[], Collection[str]]] = field(default_factory=dict)  # the possible values of a label
     is_draining: Callable[[], bool] = lambda: False  # set by the worker
 

@@ -1,4 +1,4 @@
-"""Defines the interface of a dialect and what dialects share: headers, refusals, reading JSON, token counts.
+"""Defines the interface of a dialect and what dialects share: headers, checks of fields, reading JSON, token counts.
 
 A dialect holds pure functions that turn our call into the upstream's request and the upstream's bytes into our answer.
 Providers are data and dialects are code: a new dialect needs a module here, a line in `settings.DIALECTS` and a test
@@ -24,7 +24,7 @@ from gateway.fastpath.faults import UpstreamFault
 from gateway.fastpath.http_client import UpstreamRequest
 
 from ..call import Call, Shape
-from ..deltas import Delta, End, Failure, Finish, Note, Unreadable, delta_of
+from ..deltas import Delta, FinishDelta, Note, ReportedFailure, StreamEnd, UnreadableEvent, delta_of
 from ..finishes import failure_of, finish_reason
 from ..words import object_of
 from . import odd_json
@@ -87,7 +87,7 @@ HINTS = frozenset({"metadata", "prediction", "prompt_cache_key", "prompt_cache_r
 
 
 @dataclass(slots=True)
-class Reply:
+class UpstreamAnswer:
     """Holds a whole answer in OpenAI's shape, with the upstream's extra fields, and the usage if one was reported.
 
     `reported` is the usage as the upstream wrote it. `prompt_usage` is set if only the prompt was counted.
@@ -129,7 +129,7 @@ class StreamDecoder(ABC):
     def decode(self, events: Iterable[bytes]) -> list[Delta | Note]:
         """Returns the deltas and notes of the events of one read, in order, up to what ends the stream.
 
-        An error of the upstream's, or a second unreadable event in a row, ends the stream with a `Failure`.
+        An error of the upstream's, or a second unreadable event in a row, ends the stream with a `ReportedFailure`.
         """
         said: list[Delta | Note] = []
         for data in events:
@@ -154,14 +154,14 @@ class StreamDecoder(ABC):
                 return
             for whole in self.half_characters.joined(data):
                 if whole.strip().strip(b'"') == b"[DONE]":
-                    said.append(End())
+                    said.append(StreamEnd())
                 elif not whole.lstrip().startswith(b":"):  # an SSE comment that a relay has sent on as data
-                    self.read(parse_object(whole, refuses=False), whole, said)
+                    self.read(parse_object(whole, raises_reported=False), whole, said)
         except MalformedReply as error:
             self.unreadable = error
-            said.append(Unreadable(error) if before is None else Failure(error))
+            said.append(UnreadableEvent(error) if before is None else ReportedFailure(error))
         except UpstreamFault as error:
-            said.append(Failure(error))
+            said.append(ReportedFailure(error))
 
     def _parsed(self, data: bytes) -> Any:
         """Parses an event's JSON. Returns None if it must be joined with another event or needs special reading."""
@@ -214,7 +214,7 @@ class Dialect(Protocol):
     def empty_request(self, upstream: Upstream) -> UpstreamRequest:
         """Returns a POST of a call without content, which is free because the upstream refuses it as incomplete."""
 
-    def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> Reply:
+    def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> UpstreamAnswer:
         """Reads a whole answer. `total_includes` comes from the provider's entry (`Upstream`).
 
         Raises UpstreamFault, MalformedReply and ContradictoryUsage.
@@ -224,7 +224,7 @@ class Dialect(Protocol):
         """Returns a decoder for one streamed answer."""
 
     def usage(self, reported: Any, *, is_embedding: bool, total_includes: Collection[str] = NOTHING) -> Usage | None:
-        """Returns the usage in `Reply.reported` or `UsageReport.reported`; None if the request is not counted.
+        """Returns the usage in `UpstreamAnswer.reported` or `UsageReport.reported`; None if the request is not counted.
 
         Raises ContradictoryUsage.
         """
@@ -275,11 +275,11 @@ def encoded(body: Mapping[str, Any]) -> bytes:
         raise InvalidRequest("The request body is nested too deeply.") from None
 
 
-def parse_object(data: bytes, *, refuses: bool = True) -> dict[str, Any]:
+def parse_object(data: bytes, *, raises_reported: bool = True) -> dict[str, Any]:
     """Parses the JSON object of an answer or an event. Raises MalformedReply if it is not one.
 
-    If `refuses`, raises ReportedError for an error object in the place of an answer, whatever the status was. Google
-    wraps errors in a list.
+    If `raises_reported`, raises ReportedError for an error object in the place of an answer, whatever the status was.
+    Google wraps errors in a list.
     """
     try:
         parsed = odd_json.loads(data)
@@ -289,7 +289,7 @@ def parse_object(data: bytes, *, refuses: bool = True) -> dict[str, Any]:
         parsed = parsed[0]
     if not isinstance(parsed, dict):
         raise MalformedReply("answered with JSON that is not an object")
-    if refuses:
+    if raises_reported:
         check_object(parsed, data)
     return parsed
 
@@ -337,24 +337,24 @@ def require_writable(value: Any) -> None:
         raise MalformedReply("answered with JSON that is nested too deep") from None
 
 
-def counted_reply(answer: dict[str, Any], usage: Any, count_usage: Callable[[Any], Usage | None]) -> Reply:
+def counted_reply(answer: dict[str, Any], usage: Any, count_usage: Callable[[Any], Usage | None]) -> UpstreamAnswer:
     """Returns an answer with its usage counted. A ContradictoryUsage that is raised carries both."""
     try:
-        return Reply(answer, count_usage(usage), usage)
+        return UpstreamAnswer(answer, count_usage(usage), usage)
     except ContradictoryUsage as error:
         error.answer, error.reported = answer, usage
         raise
 
 
-def finish_of(index: int, choice: Mapping[str, Any]) -> Finish | Failure | None:
+def finish_of(index: int, choice: Mapping[str, Any]) -> FinishDelta | ReportedFailure | None:
     """Returns the end of a choice, from its `error` or its `finish_reason`; None if the choice goes on."""
     failure = failure_of(choice)
     if failure is not None:
-        return Failure(ReportedError(report_of(failure)))
+        return ReportedFailure(ReportedError(report_of(failure)))
     reason = finish_reason(choice.get("finish_reason"))
     if reason is None:
         return None
-    finish = delta_of(Finish, index, {}, reason)
+    finish = delta_of(FinishDelta, index, {}, reason)
     finish.choice["finish_reason"] = reason
     return finish
 

@@ -11,8 +11,9 @@ from gateway.fastpath.faults import UpstreamFault
 
 from . import odd_json
 
-# The upstream refuses the request for what it contains: another provider or another try would not help.
-REFUSED = frozenset({400, 413, 422})
+# The upstream rejects the request for its content: another provider or another try would not help. 404 is not one of
+# them: it means that the catalogue's name of the model is wrong, so another provider may serve the request.
+REJECTED_STATUSES = frozenset({400, 413, 422})
 # The message may hold a fragment of the operator's key. (401 and 402 are a `Trouble`, whose message is never used.)
 FORBIDDEN = 403
 RATE_LIMITED = 429
@@ -185,13 +186,13 @@ class ReportedError(UpstreamFault):
 def report_of_body(status: int, body: bytes) -> ErrorReport:
     """Reads the error in the body of an unsuccessful answer.
 
-    The body of a refusal may be plain text, as from servers in Rust. Plain text with another status describes the
+    The body of a rejection may be plain text, as from servers in Rust. Plain text with another status describes the
     server's own failure, which clients do not get to see.
     """
     try:
         parsed = odd_json.loads(body)
     except ValueError:
-        parsed = _plain_text(body) if status in REFUSED else None
+        parsed = _plain_text(body) if status in REJECTED_STATUSES else None
     return report_of(parsed, status=status)
 
 
@@ -213,9 +214,9 @@ def report_of(parsed: Any, *, status: int | None = None) -> ErrorReport:
     if trouble := _trouble(named, words, status):
         return ErrorReport(status=STATUS_OF[trouble], trouble=trouble)
     status = _status(named) if status is None else status
-    if code == "model_not_found" and status in REFUSED:
+    if code == "model_not_found" and status in REJECTED_STATUSES:
         status = 404  # the operator's catalogue has the wrong name of the model, so the request is not at fault
-    if status is None or status in REFUSED:
+    if status is None or status in REJECTED_STATUSES:
         names = OVERFLOW_NAMES.intersection(filter(None, (code, _first(named, "type"))))
         if names or _OVERFLOW.search(words[:_MOST_WORDS]):
             status, code = status or 400, CONTEXT_OVERFLOW

@@ -56,19 +56,19 @@ class HalfCharacters:
             event = _loads_halves(data)
         except ValueError:
             event = None
-        about = _subject(event) if isinstance(event, dict) else None
-        if about is None:
+        subject = _subject(event) if isinstance(event, dict) else None
+        if subject is None:
             earlier, self.held = [*self.held.values()], {}
         else:
-            earlier = [self.held.pop(about)] if about in self.held else []
+            earlier = [self.held.pop(subject)] if subject in self.held else []
             for each in earlier:
                 each.take_second_halves(event)
         ready = [_dumps(each.event) for each in earlier]
         if not isinstance(event, dict):
             return [*ready, data]
         cut = [path for path, text in _texts(event) if FIRST_HALVES[0] <= text[-1:] <= FIRST_HALVES[1]]
-        if cut and about is not None:
-            self.held[about] = _HeldEvent(event, cut)
+        if cut and subject is not None:
+            self.held[subject] = _HeldEvent(event, cut)
             return ready
         return [*ready, _dumps(event)]
 

@@ -16,14 +16,14 @@ from gateway.money import UNITS
 from ..call import Call, Shape
 from ..deltas import (
     NO_CHOICE,
-    CallPiece,
-    Carried,
+    CallDelta,
     Delta,
     EnergyReport,
-    Failure,
-    Finish,
+    FinishDelta,
     Note,
-    Text,
+    OtherDelta,
+    ReportedFailure,
+    TextDelta,
     UsageReport,
     delta_of,
     deltas_of,
@@ -35,8 +35,8 @@ from .base import (
     REROUTING_FIELDS,
     SURELY_SHALLOW,
     DroppedFields,
-    Reply,
     StreamDecoder,
+    UpstreamAnswer,
     check_object,
     check_words,
     counted_reply,
@@ -116,7 +116,7 @@ class OpenAIDialect:
     def empty_request(self, upstream: Upstream) -> UpstreamRequest:
         return UpstreamRequest(upstream.base_url.rstrip("/") + PATHS[Shape.CHAT], b"{}", HEADERS(upstream))
 
-    def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> Reply:
+    def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> UpstreamAnswer:
         """See `base.Dialect`. The usage is taken out of the answer object."""
         # 1. Parse the body, and refuse one that holds no answer.
         answer = parse_object(body)
@@ -201,7 +201,7 @@ class OpenAIDecoder(StreamDecoder):
         """
         said: list[Delta | Note] = []
         halves, most, spoken = self.half_characters, self._choices, self._spoken
-        last: Text | None = None  # the delta before, if it is a text that the next event may continue
+        last: TextDelta | None = None  # the delta before, if it is a text that the next event may continue
         for data in events:
             event: Any = None
             try:
@@ -225,14 +225,14 @@ class OpenAIDecoder(StreamDecoder):
                     last.add(event, value)
                 else:
                     spoken.add(name)
-                    text = Text(event, choice, name, value)
+                    text = TextDelta(event, choice, name, value)
                     said.append(text)
                     last = text if is_bare else None
             elif (
                 is_plain and name == "tool_calls" and type(value) is list and len(value) == 1 and type(value[0]) is dict
             ):
                 spoken.add(name)
-                said.append(CallPiece(event, choice, value[0]))
+                said.append(CallDelta(event, choice, value[0]))
                 last = None
             else:
                 self.decode_one(data, said, event)
@@ -272,7 +272,7 @@ class OpenAIDecoder(StreamDecoder):
         if len(said) == before:
             if event.get("success") is False or event.get("errors"):
                 check_words(event)
-            said.append(Carried(event, NO_CHOICE))
+            said.append(OtherDelta(event, NO_CHOICE))
         return usage
 
     def _read_members(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
@@ -303,20 +303,20 @@ class OpenAIDecoder(StreamDecoder):
         message = self._unsaid(_message_in(choice)) if is_message else _message_in(choice)
         deltas: list[Delta] = [*deltas_of(index, message)]
         if not is_message:
-            self._spoken |= {"tool_calls" if isinstance(each, CallPiece) else each.name for each in _words_of(deltas)}
+            self._spoken |= {"tool_calls" if isinstance(each, CallDelta) else each.name for each in _words_of(deltas)}
         end = finish_of(index, choice)
-        if isinstance(end, Finish):
+        if isinstance(end, FinishDelta):
             self._finished.add(index)
             deltas.append(end)
         extras = without(choice, OWNED_OF_CHOICE)
         if not deltas and any(value is not None for value in extras.values()):
-            deltas.append(delta_of(Carried, index, {}))
+            deltas.append(delta_of(OtherDelta, index, {}))
         if deltas:
             _share_out(extras, deltas)
         for each in deltas:
             each.chunk = {**event, **each.chunk}
         said += deltas
-        if isinstance(end, Failure):
+        if isinstance(end, ReportedFailure):
             said.append(end)
         if choice.get("usage") is not None:
             self._usages[index] = choice["usage"]
@@ -370,14 +370,14 @@ def _message_in(choice: dict[str, Any]) -> dict[str, Any]:
     return object_of(delta)
 
 
-def _words_of(deltas: Iterable[Delta]) -> Iterator[Text | CallPiece]:
-    return (each for each in deltas if isinstance(each, Text | CallPiece))
+def _words_of(deltas: Iterable[Delta]) -> Iterator[TextDelta | CallDelta]:
+    return (each for each in deltas if isinstance(each, TextDelta | CallDelta))
 
 
 def _share_out(extras: dict[str, Any], deltas: Sequence[Delta]) -> None:
     """Moves the other members of a choice to the delta that they belong to: its text, or else its finish or first."""
-    words = (each for each in deltas if type(each) is Text and each.name not in REASONING_FIELDS)
-    spoken, last = next(words, deltas[0]), deltas[-1] if type(deltas[-1]) is Finish else deltas[0]
+    words = (each for each in deltas if type(each) is TextDelta and each.name not in REASONING_FIELDS)
+    spoken, last = next(words, deltas[0]), deltas[-1] if type(deltas[-1]) is FinishDelta else deltas[0]
     for name, value in extras.items():
         (spoken if name in WITH_WORDS else last).choice[name] = value
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from catalogue.pricing import Usage
 
-from ..deltas import NO_CHOICE, Carried, Delta, End, Finish, Note, Text, UsageReport
+from ..deltas import NO_CHOICE, Delta, FinishDelta, Note, OtherDelta, StreamEnd, TextDelta, UsageReport
 from ..words import object_of
 from .base import NOTHING, StreamDecoder, check_object
 from .errors import ReportedError, report_of
@@ -36,14 +36,14 @@ class ResponseDecoder(StreamDecoder):
             return
         words = event.get("delta") if kind.endswith(".delta") else None
         if words and isinstance(words, str):
-            said.append(Text(event, NO_CHOICE, kind, words))
+            said.append(TextDelta(event, NO_CHOICE, kind, words))
         elif kind in ENDS_OF_A_RESPONSE:
-            said.append((Carried if kind == "response.done" else Finish)(event, NO_CHOICE))
+            said.append((OtherDelta if kind == "response.done" else FinishDelta)(event, NO_CHOICE))
             if (usage := object_of(event.get("response")).get("usage")) is not None:
                 said.append(UsageReport(usage))
-            said.append(End())
+            said.append(StreamEnd())
         else:
-            said.append(Carried(event, NO_CHOICE))
+            said.append(OtherDelta(event, NO_CHOICE))
 
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
         """See `base.StreamDecoder`."""

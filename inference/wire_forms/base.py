@@ -17,7 +17,7 @@ from catalogue.routing.routes import Route
 from gateway.edge.checks import Json
 from gateway.edge.exception_handler import plain
 from gateway.edge.responses import PlainResponse
-from gateway.errors import ApiError, InvalidRequest, UpstreamRefused
+from gateway.errors import ApiError, InvalidRequest, UpstreamRejected
 from gateway.ids import GENERATION_PREFIX
 
 from ..answers import Aggregate, WholeFromDeltas, chat_answer, chat_output_bytes
@@ -73,7 +73,7 @@ class WireForm(ABC):
         """Authenticates a request, by its headers alone. Raises AuthenticationError."""
         return authenticate(bearer_token(environ.get("HTTP_AUTHORIZATION")), environ)
 
-    def refusal(self, error: ApiError, environ: Mapping[str, Any]) -> PlainResponse:
+    def error_response(self, error: ApiError, environ: Mapping[str, Any]) -> PlainResponse:
         """Writes an error in the form's envelope."""
         return plain(error, environ)
 
@@ -124,7 +124,7 @@ def named_as_sent(error: ApiError, form: WireForm, call: Call | None) -> ApiErro
     """Changes an error about a field of the translated call so that it names the field that the client sent."""
     if call is None or not isinstance(error, InvalidRequest) or not error.param:
         return error
-    if isinstance(error, UpstreamRefused):  # its path is a path within what went upstream
+    if isinstance(error, UpstreamRejected):  # its path is a path within what went upstream
         name = error.param.partition(".")[0].partition("[")[0]
         own = form.name_as_sent(name, call)
         sent = error.param if own == name else own
@@ -140,7 +140,7 @@ def results_in_text(messages: list[Json]) -> tuple[list[Json], bool]:
     Pictures and files move to the next message of the user. A number stands in the place of each.
     """
     in_text: list[Json] = []
-    moved: list[Json] = []
+    attachments: list[Json] = []
     count = 0
     for each in messages:
         message, content = each, each.get("content")
@@ -149,20 +149,20 @@ def results_in_text(messages: list[Json]) -> tuple[list[Json], bool]:
             for part in content:
                 if part["type"] != "text":
                     count += 1
-                    moved += [{"type": "text", "text": f"Attachment {count}:"}, part]
+                    attachments += [{"type": "text", "text": f"Attachment {count}:"}, part]
                 texts.append(part["text"] if part["type"] == "text" else f"[Attachment {count} is in the next message]")
             in_text.append({**message, "content": "\n".join(texts)})
             continue
-        if moved and message["role"] != "tool":
+        if attachments and message["role"] != "tool":
             if message["role"] == "user":
                 said = content if isinstance(content, list) else [{"type": "text", "text": content}]
-                message = {**message, "content": [*moved, *said]}
+                message = {**message, "content": [*attachments, *said]}
             else:
-                in_text.append({"role": "user", "content": moved})
-            moved = []
+                in_text.append({"role": "user", "content": attachments})
+            attachments = []
         in_text.append(message)
-    if moved:
-        in_text.append({"role": "user", "content": moved})
+    if attachments:
+        in_text.append({"role": "user", "content": attachments})
     return in_text, count > 0
 
 

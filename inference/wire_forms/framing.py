@@ -11,7 +11,7 @@ from gateway.errors import ApiError
 
 from ..call import Call
 from ..chunks import ChunkNormaliser
-from ..deltas import Delta, Finish
+from ..deltas import Delta, FinishDelta
 from ..words import THOUGHTS, without
 
 Report = Mapping[str, Any]  # `usage` and `gateway_metadata` of a settled answer
@@ -74,14 +74,14 @@ class ChunkFraming:
         """See Framing."""
         if self._hides_reasoning:
             pending = _deltas_without_reasoning(pending)
-        if len(pending) == 1 and pending[0].more is None and type(pending[0]) is not Finish:
+        if len(pending) == 1 and pending[0].more is None and type(pending[0]) is not FinishDelta:
             return [framed(pending[0].chunk)]
         chunks = []
         for delta in pending:
             chunks.append(delta.chunk)
             if delta.more is not None:
                 chunks += delta.more
-        if pending and isinstance(pending[-1], Finish):
+        if pending and isinstance(pending[-1], FinishDelta):
             self._held = chunks.pop()
         frames = b"\n\ndata: ".join(map(orjson.dumps, chunks))  # in one call: most bytes of a stream go through here
         if not frames.isascii():
@@ -113,7 +113,7 @@ def _deltas_without_reasoning(pending: Iterable[Delta]) -> list[Delta]:
     kept = []
     for delta in pending:
         left = without_reasoning(delta.choice)
-        if left == delta.choice or isinstance(delta, Finish) or left.get("delta") or left.get("text"):
+        if left == delta.choice or isinstance(delta, FinishDelta) or left.get("delta") or left.get("text"):
             if left != delta.choice:
                 delta.chunk["choices"], delta.more = [left], None
             kept.append(delta)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import orjson
 
 from ..chunks import Normaliser
-from ..deltas import Delta, Finish, Note, Text
+from ..deltas import Delta, FinishDelta, Note, TextDelta
 from ..dialects.errors import MalformedReply
 from .framing import Framing, without_line_ends
 
@@ -47,13 +47,13 @@ class PassedStream(Normaliser, Framing):
                 if self.has_ended:
                     break
                 continue
-            if type(delta) is Text:
+            if type(delta) is TextDelta:
                 text = delta.text
                 self.text_bytes += len(text) if text.isascii() else len(text.encode())
                 self.has_output = True
             if self.change(delta, sent):
                 sent.append(delta)
-            if type(delta) is Finish:
+            if type(delta) is FinishDelta:
                 self._is_finished = self.has_output = True
 
     @abstractmethod
@@ -73,7 +73,7 @@ class PassedStream(Normaliser, Framing):
         """See Framing."""
         frames: list[bytes] = []
         for delta in pending:
-            if isinstance(delta, Finish):
+            if isinstance(delta, FinishDelta):
                 self.last = delta.chunk
             else:
                 frames += map(self.frame, (delta.chunk, *(delta.more or ())))

@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 from billing.ledger.record_columns import COLUMN_BY_NAME, RECORD_COLUMNS, ROLLED_UP
-from billing.ledger.unsettled import Figures
+from billing.ledger.unsettled import RequestColumns
 from billing.models import FROZEN, DailyUsage, Generation
 from billing.usage import statement
 from billing.usage.recomputation import COSTS, FOOTPRINT, Record
@@ -39,7 +39,7 @@ def test_the_columns_of_the_terms_are_frozen() -> None:
 
 
 def test_every_column_is_settled() -> None:
-    settled = {*Figures._fields, *FROZEN, *OF_THE_ROUTE, *DECIDED_BY_SETTLING}
+    settled = {*RequestColumns._fields, *FROZEN, *OF_THE_ROUTE, *DECIDED_BY_SETTLING}
     assert {column.name for column in STORED} == settled
 
 

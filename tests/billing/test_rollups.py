@@ -213,7 +213,7 @@ def test_maintain_rolls_up(acme: Account) -> None:
 def test_a_worker_rolls_up_some_and_says_whether_there_is_more(acme: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_some(acme)
     monkeypatch.setattr(rollups, "RECORDS_PER_BEAT", 3)
-    share = rollups.WorkersShare({})
+    share = rollups.WorkerRollups({})
     assert share.advance() is True
     assert rolled_up() == 3
     assert share.advance() is False
@@ -224,7 +224,7 @@ def test_a_worker_looks_at_the_accounts_that_it_settled_and_each_hour_at_all(
     monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     settled: dict[uuid.UUID, None] = {}
-    share = rollups.WorkersShare(settled)
+    share = rollups.WorkerRollups(settled)
     share.advance()
     acme, other = new_account("Acme"), new_account("Other")
     for account in (acme, other):
@@ -245,7 +245,7 @@ def test_a_worker_looks_at_the_accounts_that_it_settled_and_each_hour_at_all(
 
 def test_an_account_that_is_too_fresh_to_roll_up_is_looked_at_again() -> None:
     settled: dict[uuid.UUID, None] = {}
-    share = rollups.WorkersShare(settled)
+    share = rollups.WorkerRollups(settled)
     share.advance()
     acme = new_account("Acme")
     ledger.book(served(acme), using="default")

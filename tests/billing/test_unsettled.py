@@ -9,7 +9,7 @@ from django.db import connection
 
 from billing.ledger import booking as ledger
 from billing.ledger.settling_statement import settling_statement
-from billing.ledger.unsettled import COLUMNS, Figures, Unsettled, encoded, set_apart, terms_of
+from billing.ledger.unsettled import COLUMNS, RequestColumns, UnsettledGeneration, encoded, set_apart, terms_of
 from billing.models import Generation
 from catalogue.pricing import EnergyFactors, Usage
 from gateway.db import writes
@@ -46,10 +46,10 @@ def test_its_terms_are_the_routes() -> None:
     (found, _) = offered.offers["sim", "test/echo"].routes.values()
     found = replace(found, energy=ENERGY, price=TIERED_PRICE, daily_token_quota=5)
     terms = terms_of(offered, found, "USD")
-    generation = Unsettled(Figures(*unsettled(served(new_account())).figures), terms).generation()
+    generation = UnsettledGeneration(RequestColumns(*unsettled(served(new_account())).figures), terms).generation()
     assert (generation.price, generation.currency, terms.rates.account) == (TIERED_PRICE, "USD", Decimal("1.25"))
     assert generation.terms is terms.row
-    shared = COLUMNS[len(Figures._fields) :]
+    shared = COLUMNS[len(RequestColumns._fields) :]
     assert terms.parameters == [encoded(name, getattr(generation, name)) for name in shared]
     assert (generation.frozen.account_rate, generation.energy_factors) == (Decimal("1.25"), ENERGY)
     assert (generation.route_id, terms.quota_region) == (found.id, found.region_id)

@@ -10,7 +10,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from catalogue.models import Provider, ProviderMinute
 from catalogue.routing import health
-from catalogue.routing.health import Observed, Seen
+from catalogue.routing.health import CallCounts, RecentCalls
 from gateway.server.hooks import worker_hooks
 from tests.billing.test_ledger import in_threads
 from tests.factories import forget_health
@@ -72,7 +72,7 @@ def test_everything_else_is_one(status: int | None) -> None:
     ],
 )
 def test_status_follows_from_the_share_of_failures(attempts: int, failures: int, status: str) -> None:
-    found, reason = health.status_of("", Observed(attempts, failures))
+    found, reason = health.status_of("", CallCounts(attempts, failures))
     assert found == status
     assert str(attempts) in reason
 
@@ -83,7 +83,7 @@ def test_what_was_never_called_is_healthy() -> None:
 
 @pytest.mark.parametrize("override", ["healthy", "degraded", "down"])
 def test_the_override_comes_first(override: str) -> None:
-    status, reason = health.status_of(override, Observed(100, 50))
+    status, reason = health.status_of(override, CallCounts(100, 50))
     assert (status, reason) == (override, "set by staff or by the catalogue's file")
 
 
@@ -157,17 +157,17 @@ def test_five_minutes_are_looked_back(clock: Clock, django_assert_num_queries: D
     note("zenith", successes=1)
     health.flush()
     with django_assert_num_queries(1):
-        seen = health.observed(NOON + timedelta(minutes=6))
-    assert seen == {"acme": Observed(attempts=3 + 4 + 5 + 6 + 7, failures=5), "zenith": Observed(1, 0)}
-    assert health.observed(NOON + timedelta(minutes=12)) == {}
+        counts = health.counts_by_provider(NOON + timedelta(minutes=6))
+    assert counts == {"acme": CallCounts(attempts=3 + 4 + 5 + 6 + 7, failures=5), "zenith": CallCounts(1, 0)}
+    assert health.counts_by_provider(NOON + timedelta(minutes=12)) == {}
 
 
 def test_an_outage_passes_within_five_minutes(clock: Clock) -> None:
     note("acme", failures=5)
     health.flush()
     during, after = NOON + timedelta(minutes=4), NOON + timedelta(minutes=5)
-    assert health.status_of("", health.observed(during)["acme"])[0] == "down"
-    assert health.status_of("", health.observed(after).get("acme"))[0] == "healthy"
+    assert health.status_of("", health.counts_by_provider(during)["acme"])[0] == "down"
+    assert health.status_of("", health.counts_by_provider(after).get("acme"))[0] == "healthy"
 
 
 def test_staff_see_what_is_published(seed: Seed, llama: Entry, clock: Clock) -> None:
@@ -175,8 +175,8 @@ def test_staff_see_what_is_published(seed: Seed, llama: Entry, clock: Clock) -> 
     note("acme", failures=2, successes=8)
     note("somebody-else", failures=9)
     health.flush()
-    acme = health.with_seen(Provider.objects.all(), NOON).get()
-    assert health.seen_of(acme) == Seen(Observed(10, 2), Observed(10, 2))
+    acme = health.with_recent_calls(Provider.objects.all(), NOON).get()
+    assert health.recent_calls_of(acme) == RecentCalls(CallCounts(10, 2), CallCounts(10, 2))
 
 
 def test_health_is_observed_over_five_minutes_and_over_an_hour(
@@ -189,27 +189,27 @@ def test_health_is_observed_over_five_minutes_and_over_an_hour(
     note("zenith", successes=1)
     health.flush()
     now = NOON + timedelta(minutes=60)
-    acme = Seen(Observed(61 + 59, 2), Observed(61 + 59 + 56, 3))
+    acme = RecentCalls(CallCounts(61 + 59, 2), CallCounts(61 + 59 + 56, 3))
     with django_assert_num_queries(1):
-        assert health.seen(now) == {"acme": acme, "zenith": Seen(Observed(1, 0), Observed(1, 0))}
-    assert health.seen_of(health.with_seen(Provider.objects.all(), now).get()) == acme
-    quiet = health.seen(now + timedelta(minutes=10))["acme"]
-    assert quiet == Seen(Observed(), Observed(61 + 59 + 56, 3))
+        assert health.recent_calls(now) == {"acme": acme, "zenith": RecentCalls(CallCounts(1, 0), CallCounts(1, 0))}
+    assert health.recent_calls_of(health.with_recent_calls(Provider.objects.all(), now).get()) == acme
+    quiet = health.recent_calls(now + timedelta(minutes=10))["acme"]
+    assert quiet == RecentCalls(CallCounts(), CallCounts(61 + 59 + 56, 3))
 
 
 @pytest.mark.parametrize(
-    ("override", "observed", "shown"),
+    ("override", "counts", "shown"),
     [
-        ("", Observed(), "no calls"),
-        ("", Observed(4, 4), "too few calls"),
-        ("", Observed(5, 0), "healthy"),
-        ("", Observed(5, 5), "down"),
-        ("healthy", Observed(), "healthy"),
-        ("down", Observed(4, 0), "down"),
+        ("", CallCounts(), "no calls"),
+        ("", CallCounts(4, 4), "too few calls"),
+        ("", CallCounts(5, 0), "healthy"),
+        ("", CallCounts(5, 5), "down"),
+        ("healthy", CallCounts(), "healthy"),
+        ("down", CallCounts(4, 0), "down"),
     ],
 )
-def test_what_nobody_measured_is_not_shown_as_healthy(override: str, observed: Observed, shown: str) -> None:
-    assert health.shown_status(override, observed) == shown
+def test_what_nobody_measured_is_not_shown_as_healthy(override: str, counts: CallCounts, shown: str) -> None:
+    assert health.shown_status(override, counts) == shown
 
 
 def test_staff_look_back_over_a_day_by_hours(clock: Clock) -> None:
@@ -220,8 +220,8 @@ def test_staff_look_back_over_a_day_by_hours(clock: Clock) -> None:
     health.flush()
     hour = NOON.replace(second=0)
     assert health.by_hour("acme", NOON + timedelta(minutes=61)) == [
-        (hour + timedelta(hours=1), health.Observed(3, 1)),
-        (hour, health.Observed(6, 2)),
+        (hour + timedelta(hours=1), health.CallCounts(3, 1)),
+        (hour, health.CallCounts(6, 2)),
     ]
 
 
@@ -252,7 +252,7 @@ def test_workers_that_write_at_once_are_counted_exactly() -> None:
     def work(_: int) -> None:
         for _ in range(20):
             minute = NOON.replace(second=0)
-            health._write({(minute, slug): Observed(2, 1) for slug in ("b", "a", "c")})
+            health._write({(minute, slug): CallCounts(2, 1) for slug in ("b", "a", "c")})
 
     in_threads(4, work)
     assert [row[2:] for row in rows()] == [(160, 80)] * 3

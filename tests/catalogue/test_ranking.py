@@ -354,7 +354,7 @@ def test_an_explicit_id_has_no_others_and_no_reason(found: list[Route], data: st
     offers = [offer_of(same[0].upstream, "test/echo", *same) for same in by_slug.values()]
     wanted = data.draw(st.sampled_from(found))
     named = ExplicitId(wanted.upstream.slug, wanted.canonical_id, wanted.locode)
-    needs = Needs(CHAT, "chat completions", refusals=lambda _: {}, conversation=bytes)
+    needs = Needs(CHAT, "chat completions", unable_routes=lambda _: {}, conversation=bytes)
     plan = plan_route(snapshot(*offers, USD="1.25"), named, needs, NOON)
     assert plan.route.id == wanted.id
     assert (plan.mode, plan.reason, plan.requested_auto, plan.others) == ("explicit", None, None, ())

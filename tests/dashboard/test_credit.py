@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries, Settings
 
 from accounts.models import Account, User
 from billing.ledger import entries as ledger
-from dashboard.credit import PAGE_ENTRIES, Shown, ledger_page
+from dashboard.credit import PAGE_ENTRIES, LedgerView, ledger_page
 from tests.billing.plans import fill, plans
 from tests.billing.records import MEMBER, open_for, serve
 from tests.dashboard.usage import day_ago, noon, rows, used
@@ -51,7 +51,7 @@ def grants(account: Account, count: int) -> list[str]:
     return names[::-1]
 
 
-def seqs(account: Account, shown: Shown = Shown.ALL, **position: int) -> list[int]:
+def seqs(account: Account, shown: LedgerView = LedgerView.ALL, **position: int) -> list[int]:
     return [line.entry.seq for line in ledger_page(account.pk, shown, **position).rows]
 
 
@@ -128,8 +128,8 @@ def test_credit_and_usage_can_be_shown_alone(member: Client, account: Account) -
     assert references(page(member, "/credit?show=credit")) == ["correction", "opening"]
     assert len(references(page(member, "/credit?show=usage"))) == 2
     assert 'show=credit" aria-current="true"' in page(member, "/credit?show=credit")
-    assert seqs(account, Shown.USAGE) == [4, 2]
-    assert seqs(account, Shown.CREDIT) == [3, 1]
+    assert seqs(account, LedgerView.USAGE) == [4, 2]
+    assert seqs(account, LedgerView.CREDIT) == [3, 1]
 
 
 def test_the_choice_is_kept_from_page_to_page(member: Client, account: Account) -> None:
@@ -168,13 +168,13 @@ def test_a_page_is_read_from_an_index_where_it_begins(account: Account) -> None:
     fill(account, days=40, since=account.created_at)
     fill(open_for(name="Other"), days=40, since=account.created_at)
     positions: list[dict[str, int]] = [{}, {"before": 500}, {"after": 100}]
-    for shown, position in itertools.product(Shown, positions):
+    for shown, position in itertools.product(LedgerView, positions):
         read = functools.partial(ledger_page, account.pk, shown, **position)
         for sql, plan in plans(read, "billing_ledgerentry").items():
             plan_of_query = f"{shown} {position}: {sql}\n{plan}"
             assert "Seq Scan" not in plan, plan_of_query
             assert "SCAN" not in plan, plan_of_query
-            if shown == Shown.CREDIT:  # there are so few entries here that PostgreSQL may sort them
+            if shown == LedgerView.CREDIT:  # there are so few entries here that PostgreSQL may sort them
                 assert "ledger_credit" in plan, plan_of_query
             else:
                 assert "TEMP B-TREE" not in plan, plan_of_query

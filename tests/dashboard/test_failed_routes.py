@@ -12,7 +12,7 @@ from django.utils import timezone
 from accounts.models import Account
 from billing.models import Generation, RequestFailure
 from catalogue.routing import health, snapshot
-from gateway.errors import ApiError, InsufficientCredits, ProviderError, UpstreamRefused
+from gateway.errors import ApiError, InsufficientCredits, ProviderError, UpstreamRejected
 from gateway.fastpath.http_client import UpstreamAttempt
 from tests.billing.records import fail, open_for, serve
 from tests.catalogue import catalogue_for, model, other_providers, region
@@ -58,7 +58,7 @@ def test_it_says_how_many_of_the_last_hours_requests_of_the_route_failed(member:
     failures = [failed(account) for _ in range(3)]
     assert "3 of 3 requests of this account to this route failed in the last hour." in page(member, failures[0])
     serve(account, model="test/echo")
-    failed(account, UpstreamRefused("Provider 'sim' refused the request."))
+    failed(account, UpstreamRejected("Provider 'sim' refused the request."))
     RequestFailure.objects.filter(pk=failures[1].pk).update(repeated=4)
     assert "7 of 9 requests of this account to this route failed in the last hour." in page(member, failures[0])
 
@@ -106,7 +106,7 @@ def test_where_the_model_has_no_other_route_it_names_none(member: Client, accoun
     assert "Other routes" not in text
 
 
-@pytest.mark.parametrize("error", [InsufficientCredits(), UpstreamRefused("Provider 'sim' refused the request.")])
+@pytest.mark.parametrize("error", [InsufficientCredits(), UpstreamRejected("Provider 'sim' refused the request.")])
 def test_what_is_not_the_providers_failure_says_nothing_of_routes(
     member: Client, account: Account, error: ApiError
 ) -> None:

@@ -19,7 +19,7 @@ from billing.usage.request_failures import FailureGroup
 from billing.usage.statistics import Days, Scope
 from dashboard import records as records_page
 from dashboard.parts import advice
-from dashboard.records import PAGE_ROWS, Shown, select_failures
+from dashboard.records import PAGE_ROWS, RequestFilter, select_failures
 from gateway.errors import (
     OWN_CODES,
     AliasNotFound,
@@ -27,7 +27,7 @@ from gateway.errors import (
     InsufficientCredits,
     ProviderError,
     ProviderTimeout,
-    UpstreamRefused,
+    UpstreamRejected,
 )
 from gateway.fastpath.http_client import UpstreamAttempt
 from gateway.ids import request_id, uuid7
@@ -259,7 +259,7 @@ def test_every_code_of_ours_is_explained() -> None:
     ("error", "expected"),
     [
         (AliasNotFound("This account has no alias 'alias/x'."), "Create it on the Aliases page, or correct the name."),
-        (UpstreamRefused("Provider 'sim' refused the request.", code="odd_word"), "The error code is the provider"),
+        (UpstreamRejected("Provider 'sim' refused the request.", code="odd_word"), "The error code is the provider"),
     ],
 )
 def test_the_advice_goes_by_the_code(member: Client, account: Account, error: ApiError, expected: str) -> None:
@@ -271,7 +271,11 @@ def plans(scope: Scope) -> Iterator[str]:
     position = RequestFailure.objects.order_by("created_at", "id").values_list("created_at", "id")[3000]
     for is_upwards in (False, True):
         page = select_failures(
-            scope, (MONTH.since, MONTH.before), position, is_upwards=is_upwards, shown=Shown(conditions={"status": 404})
+            scope,
+            (MONTH.since, MONTH.before),
+            position,
+            is_upwards=is_upwards,
+            shown=RequestFilter(conditions={"status": 404}),
         )
         yield page[:50].explain()
 
@@ -308,8 +312,8 @@ def test_a_page_enters_an_index_where_it_begins(account: Account) -> None:
 
 def test_a_rare_kind_is_looked_for_on_its_days_alone(account: Account) -> None:
     failed(account)
-    shown = Shown.read({"status": "503"})
+    shown = RequestFilter.read({"status": "503"})
     assert [*records_page._failure_windows(Scope(account.pk), MONTH, shown=shown)] == [
         (Days(day_ago(), day_ago()).since, Days(day_ago(), day_ago()).before)
     ]
-    assert [*records_page._failure_windows(Scope(account.pk), MONTH, shown=Shown.read({"status": "418"}))] == []
+    assert [*records_page._failure_windows(Scope(account.pk), MONTH, shown=RequestFilter.read({"status": "418"}))] == []

@@ -12,7 +12,7 @@ import pytest
 
 from inference.answers import Aggregate
 from inference.call import Shape
-from inference.deltas import CallPiece, Carried, delta_of
+from inference.deltas import CallDelta, OtherDelta, delta_of
 from tests import bills
 from tests.chat import HELLO, PATH
 from tests.conftest import OpenAccount, StartGateway
@@ -114,7 +114,7 @@ def steps_to_join(tool_calls: int) -> int:
     sys.settrace(count)
     try:
         for piece in pieces:
-            aggregate.add(delta_of(CallPiece, 0, {"tool_calls": [piece]}, piece))
+            aggregate.add(delta_of(CallDelta, 0, {"tool_calls": [piece]}, piece))
         (choice,) = aggregate.answer()["choices"]
     finally:
         sys.settrace(traced_before)
@@ -134,7 +134,7 @@ def test_a_chunk_is_not_changed_by_what_comes_behind_it() -> None:
         {"a": {"b": "x"}, "c": [{"index": 0, "d": "x"}]},
         {"a": {"b": "y"}, "c": [{"index": 0, "d": "y"}]},
     ]
-    carried = [delta_of(Carried, 0, {}, beside=delta) for delta in deltas]
+    carried = [delta_of(OtherDelta, 0, {}, other_members=delta) for delta in deltas]
     before = copy.deepcopy(carried)
     for delta in [*carried, *carried]:
         aggregate.add(delta)

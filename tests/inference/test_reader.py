@@ -13,7 +13,7 @@ from inference.dialects import DIALECTS
 from inference.sse import SseParser
 from tests.examples import examples
 from tests.inference.dialects import recorded_anthropic, recorded_openai
-from tests.inference.dialects.playback import Played, play
+from tests.inference.dialects.playback import PlaybackResult, play
 from tests.inference.test_nonsense import drawing
 
 __all__ = ["drawing"]
@@ -38,7 +38,7 @@ def parsed(blocks: list[bytes]) -> list[bytes]:
     return [*(data for block in blocks for data in parser.feed(block)), *parser.finish()]
 
 
-def outcome(name: str, blocks: list[bytes]) -> Played | tuple[type[Exception], str]:
+def outcome(name: str, blocks: list[bytes]) -> PlaybackResult | tuple[type[Exception], str]:
     """Returns the result of a stream, or how it failed."""
     dialect, _ = STREAMS[name]
     try:

@@ -17,7 +17,7 @@ from responses import matchers
 
 from catalogue.loader import release
 from operations.management.commands import doctor
-from operations.management.commands.doctor import CheckFailed, Doubtful, _provider
+from operations.management.commands.doctor import CheckDoubtful, CheckFailed, _provider
 from tests.conftest import PROVIDER_KEYS
 from tests.factories import forget_snapshot
 from tests.routes import offer_of, route, upstream
@@ -147,7 +147,7 @@ def test_a_shipped_catalogue_of_more_than_sixty_days_is_told(monkeypatch: pytest
     monkeypatch.setattr(release, "released_on", lambda: timezone.now().date() - timedelta(days=60))
     assert doctor._release().startswith("the catalogue that ships is of ")
     monkeypatch.setattr(release, "released_on", lambda: timezone.now().date() - timedelta(days=61))
-    with pytest.raises(Doubtful, match=r"The catalogue that ships with this version is of \S+, 61 days ago: "):
+    with pytest.raises(CheckDoubtful, match=r"The catalogue that ships with this version is of \S+, 61 days ago: "):
         doctor._release()
 
 
@@ -238,7 +238,7 @@ def test_a_provider_without_a_list_of_models_is_sent_a_call_without_content(refu
 @responses.activate
 def test_a_provider_that_limits_requests_says_nothing_of_the_credential() -> None:
     responses.get(MODELS, status=429)
-    with pytest.raises(Doubtful, match="It limits requests"):
+    with pytest.raises(CheckDoubtful, match="It limits requests"):
         _provider(upstream())
 
 

@@ -41,7 +41,7 @@ INPUT_ITEMS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReplayRequest:
     """Holds one request of a replay."""
 
     recording: Recording
@@ -60,7 +60,7 @@ class Asked:
         return bool(self.body.get("stream"))
 
 
-def ways(recording: Recording) -> Iterator[Asked]:
+def ways(recording: Recording) -> Iterator[ReplayRequest]:
     """Yields every request that is made for a recording."""
     own = recording.api
     recorded = {name: value for name, value in recording.request.items() if name != "stream"}
@@ -86,10 +86,10 @@ def _asked(
     refused: frozenset[str] = frozenset(),
     *,
     cut: bool = False,
-) -> Asked:
+) -> ReplayRequest:
     headers = recording.request_headers if form == recording.api == "messages" else {}
     kept = {name: value for name, value in headers.items() if "REDACTED" not in value}
-    return Asked(recording, way, form, {**body, "model": model_id(recording, cut=cut)}, kept, refused)
+    return ReplayRequest(recording, way, form, {**body, "model": model_id(recording, cut=cut)}, kept, refused)
 
 
 def _stream(recording: Recording) -> Json:

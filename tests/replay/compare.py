@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from tests.replay.asking import Asked
+from tests.replay.asking import ReplayRequest
 from tests.replay.client import Answer
 from tests.replay.recordings import Json
 from tests.replay.said import Said, with_old_call
@@ -31,7 +31,7 @@ ABSURD = 2.0**20  # no number in an embedding is this large
 KEEP_ALIVE = ("ping", "keepalive")  # keep-alives of the provider's connection
 
 
-def in_own_form(asked: Asked, truth: Truth, answer: Answer) -> Iterator[str]:
+def in_own_form(asked: ReplayRequest, truth: Truth, answer: Answer) -> Iterator[str]:
     """Yields the differences between an answer and everything that the provider sent."""
     form = asked.form
     if form in ("chat", "completions"):
@@ -88,7 +88,7 @@ def _plain(choice: Said) -> Json:
     return {**spoken, "calls": calls, "cited": choice.cited, "signed": choice.signed, "finish": choice.finish}
 
 
-def _vectors(asked: Asked, truth: Truth, answer: Answer) -> Iterator[str]:
+def _vectors(asked: ReplayRequest, truth: Truth, answer: Answer) -> Iterator[str]:
     recorded, came = vectors_of(truth.answer), vectors_of(answer.whole)
     if not all(map(is_readable, recorded)):  # the judge expects a refusal if the client requested floats
         if came != recorded:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from tests.replay import client, compare
-from tests.replay.asking import Asked
+from tests.replay.asking import ReplayRequest
 from tests.replay.bill import Tokens
 from tests.replay.client import Reply
 from tests.replay.recordings import Json
@@ -25,7 +25,7 @@ RESET = ("model", "stream", "stream_options", "store", "max_tokens", "max_comple
 class Outcome:
     """Holds the verdict on one request. Its record must show `cost`; if None, the cost of the record's tokens."""
 
-    asked: Asked
+    asked: ReplayRequest
     verdict: str = "passed"
     reasons: list[str] = field(default_factory=list)
     generation: str | None = None
@@ -39,7 +39,7 @@ class Outcome:
         self.reasons.append(reason)
 
 
-def judged(asked: Asked, reply: Reply, upstream: Json | None) -> Outcome:
+def judged(asked: ReplayRequest, reply: Reply, upstream: Json | None) -> Outcome:
     """Judges one request. `upstream` is the request that reached its provider, if one did."""
     outcome = Outcome(asked)
     try:
@@ -79,7 +79,7 @@ def _faults(outcome: Outcome, truth: Truth, reply: Reply, upstream: Json | None)
             yield from _of_request(asked, reply, upstream)
 
 
-def _of_refusal(asked: Asked, reply: Reply, upstream: Json | None) -> Iterator[str]:
+def _of_refusal(asked: ReplayRequest, reply: Reply, upstream: Json | None) -> Iterator[str]:
     fields = ", ".join(sorted(asked.refused_for))
     if reply.status != 400 or upstream is not None:
         yield f"not refused for {fields}: {reply.status} {reply.body[:200]}"
@@ -87,7 +87,7 @@ def _of_refusal(asked: Asked, reply: Reply, upstream: Json | None) -> Iterator[s
         yield f"refused for {param}, not for {fields}"
 
 
-def _of_error(asked: Asked, status: int, words: str, reply: Reply) -> Iterator[str]:
+def _of_error(asked: ReplayRequest, status: int, words: str, reply: Reply) -> Iterator[str]:
     """Checks that an error of the provider is passed on as docs/api.md#upstream-errors describes."""
     if status in (400, 429) and OF_THE_OPERATOR.search(words):
         told = json.loads(reply.body)["error"]["message"]
@@ -125,7 +125,7 @@ def _plain_words(text: str) -> list[str]:
     return re.findall(r"(?<!\S)[A-Za-z]{3,}(?!\S)", re.sub(r"\S*(://|@)\S*", " ", text))
 
 
-def _is_unreadable(asked: Asked, truth: Truth, reply: Reply) -> bool:
+def _is_unreadable(asked: ReplayRequest, truth: Truth, reply: Reply) -> bool:
     """Tells whether a client of floats was refused other numbers, as docs/providers.md describes."""
     if asked.body.get("encoding_format") is None:
         return False
@@ -198,7 +198,7 @@ def _published(form: str, tokens: Tokens) -> dict[str, int | None]:
     }
 
 
-def _of_request(asked: Asked, reply: Reply, upstream: Json) -> Iterator[str]:
+def _of_request(asked: ReplayRequest, reply: Reply, upstream: Json) -> Iterator[str]:
     """Checks that the provider received the client's request, apart from the adjustments that the answer lists."""
     left_out = (*RESET, *reply.headers.get("x-gateway-adjusted-params", "").replace(",", " ").split())
     sent, came = (

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 
 from tests import plugin
 from tests.replay import asking, ledger, site
-from tests.replay.asking import Asked
+from tests.replay.asking import ReplayRequest
 from tests.replay.client import Reply
 from tests.replay.judge import Outcome, judged
 from tests.replay.recordings import Recording
@@ -31,7 +31,7 @@ class Clients:
         for connection in self._all:
             self._idle.put(connection)
 
-    def ask(self, asked: Asked) -> Reply:
+    def ask(self, asked: ReplayRequest) -> Reply:
         """Sends one request on an idle connection and returns the reply."""
         connection = self._idle.get()
         try:

@@ -11,7 +11,7 @@ from decimal import Decimal
 import psycopg
 import requests
 
-from tests.books import Tariff
+from tests.books import SeededCatalogue
 from tests.servers.customer import Customer
 from tests.servers.process import ServerError
 from tests.soak.clients import Crowd
@@ -33,7 +33,7 @@ class Changes:
     done: Counter[str] = field(default_factory=Counter)
     stale: list[str] = field(default_factory=list)
     granted: Decimal = Decimal(0)
-    tariffs: list[Tariff] = field(default_factory=list)
+    tariffs: list[SeededCatalogue] = field(default_factory=list)
     _keys: int = 0
     _grants: int = 0
 
@@ -90,7 +90,7 @@ class Changes:
 
     def _reseed(self) -> None:
         content = catalogue(self.site.simulator, price=self.dice.choice((0.5371, 0.6123, 0.7009)))
-        self.tariffs.append(Tariff(time.time(), content))
+        self.tariffs.append(SeededCatalogue(time.time(), content))
         self.site.first.seed(content, "--accept-price-jumps")
 
     def _grant(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import requests
 
 from tests import described
-from tests.books import Asked, Leaving, marked, markers
+from tests.books import Leaving, SentRequest, marked, markers
 from tests.chat import PATH, question
 from tests.inference.stream_clients import partial_stream
 
@@ -51,7 +51,7 @@ class Crowd:
     seed: int = 0
     clients: int = 64
     leavers: float = 0.0  # the share of requests whose client leaves
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[SentRequest] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     broken: Counter[str] = field(default_factory=Counter)
     misshapen: list[str] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Crowd:
         leaves: Leaving | None = None,
     ) -> Reply | None:
         """Sends one request with a marker of its own and stores it with its reply. Raises what `converse` raises."""
-        asked = Asked(
+        asked = SentRequest(
             next(self._markers),
             key[-4:],
             model,

@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 from redis import Redis
 
-from tests.books import Loss
+from tests.books import LossPeriod
 from tests.servers.gateway import GatewayServer
 from tests.servers.process import ServerError
 from tests.soak.site import Site
@@ -33,7 +33,7 @@ class Faults:
     site: Site
     dice: random.Random
     done: Counter[str] = field(default_factory=Counter)
-    losses: list[Loss] = field(default_factory=list)
+    losses: list[LossPeriod] = field(default_factory=list)
     _waiting: threading.Event = field(default_factory=threading.Event)
 
     def next(self) -> None:
@@ -83,7 +83,7 @@ class Faults:
         gateway, began = self._gateway(), time.time()
         gateway.stop(timeout=60)
         if time.time() - began > KILLED_AFTER_SECONDS:
-            self.losses.append(Loss(gateway.port, began, time.time()))
+            self.losses.append(LossPeriod(gateway.port, began, time.time()))
         gateway.start(timeout=60)
 
     def postgres_restarted(self) -> None:
@@ -149,7 +149,7 @@ class Faults:
         """Marks a period in which outcomes of a gateway may be lost."""
         began = time.time()
         yield
-        self.losses.append(Loss(gateway.port, began, time.time()))
+        self.losses.append(LossPeriod(gateway.port, began, time.time()))
 
     @contextlib.contextmanager
     def _postgres_stopped(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import bills
-from tests.books import Books, Tariff, records_of
+from tests.books import Books, SeededCatalogue, records_of
 from tests.patience import eventually
 from tests.servers.customer import Customer
 from tests.servers.process import ROOT
@@ -67,7 +67,7 @@ def soak(soaked: Site, customer: Customer, foreign: Customer, *, seed: int, seco
     began, over = time.monotonic(), threading.Event()
     ports = [gateway.port for gateway in soaked.gateways]
     crowd = Crowd(ports, [customer.key, foreign.key], MODELS, PACED, WORDS, seed=seed, clients=CLIENTS, leavers=0.25)
-    tariffs = [Tariff(0.0, catalogue(soaked.simulator))]
+    tariffs = [SeededCatalogue(0.0, catalogue(soaked.simulator))]
     changes = Changes(soaked, customer, crowd, random.Random(f"{seed} changes"), tariffs=tariffs)
     faults = Faults(soaked, random.Random(f"{seed} troubles"))  # this word keeps the order of earlier runs
     changes.open_alias()

@@ -16,7 +16,7 @@ from ..base import (
     NOTHING,
     REFUSED_OF_MESSAGES,
     DroppedFields,
-    Reply,
+    UpstreamAnswer,
     check_words,
     counted_reply,
     encoded,
@@ -125,7 +125,7 @@ class AnthropicDialect:
     def empty_request(self, upstream: Upstream) -> UpstreamRequest:
         return UpstreamRequest(f"{upstream.base_url.rstrip('/')}/messages", b"{}", _headers(upstream))
 
-    def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> Reply:
+    def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> UpstreamAnswer:
         """Turns the message into a chat completion without its usage; unchanged if the client speaks Messages."""
         message = parse_object(body)
         if (failure := failure_of({"finish_reason": message.get("stop_reason")})) is not None:

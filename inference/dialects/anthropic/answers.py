@@ -17,7 +17,19 @@ import orjson
 
 from catalogue.pricing import CACHE_COUNTS_DIFFER, Usage
 
-from ...deltas import NO_CHOICE, CallPiece, Carried, Delta, End, Finish, Kind, Note, Text, UsageReport, delta_of
+from ...deltas import (
+    NO_CHOICE,
+    CallDelta,
+    Delta,
+    FinishDelta,
+    Kind,
+    Note,
+    OtherDelta,
+    StreamEnd,
+    TextDelta,
+    UsageReport,
+    delta_of,
+)
 from ...words import object_of, text_of
 from ..base import StreamDecoder, check_object, count, finish_of, optional_count
 from ..errors import MalformedReply
@@ -233,10 +245,10 @@ class AnthropicDecoder(StreamDecoder):
             delta.chunk, self._held = {**self._held, **delta.chunk}, {}
         last = said[-1] if said else None
         if (
-            type(delta) is Text
-            and type(last) is Text
+            type(delta) is TextDelta
+            and type(last) is TextDelta
             and delta.name == last.name
-            and delta.beside is last.beside is None
+            and delta.other_members is last.other_members is None
         ):
             last.add(delta.chunk, delta.text)
         else:
@@ -261,14 +273,14 @@ class AnthropicDecoder(StreamDecoder):
                 self._held |= extras(event, ("type", "delta", "usage")) | extras(delta, ("stop_reason",))
                 self._has_counted_all |= isinstance(usage, dict)
                 end = finish_of(0, {"finish_reason": finish_reason(delta.get("stop_reason"))})
-                if isinstance(end, Finish):
+                if isinstance(end, FinishDelta):
                     unended, self._blocks = self._blocks, {}
                     said += filter(None, map(self._close, unended.values()))
                     said += self._released(end)
                 elif end is not None:
                     said.append(end)
             case "message_stop":
-                said.append(End())
+                said.append(StreamEnd())
             case _:
                 return
         self._report_usage(usage, said)
@@ -279,11 +291,11 @@ class AnthropicDecoder(StreamDecoder):
             if self._usage:
                 said.append(UsageReport(self._usage))
 
-    def _released(self, finish: Finish) -> Iterator[Delta]:
+    def _released(self, finish: FinishDelta) -> Iterator[Delta]:
         """Yields the finish, and before it a delta with members that are still held."""
         held, self._held = self._held, {}
         if self._held_delta:
-            yield self._said(Carried, {})
+            yield self._said(OtherDelta, {})
         finish.chunk |= held
         yield finish
 
@@ -338,7 +350,7 @@ class AnthropicDecoder(StreamDecoder):
         return None
 
     def _say(self, name: str, text: Any) -> Delta | None:
-        return self._said(Text, {name: text}, name, text) if text and isinstance(text, str) else None
+        return self._said(TextDelta, {name: text}, name, text) if text and isinstance(text, str) else None
 
     def _think(self, block: _Block, text: Any) -> Delta | None:
         block.pieces.append(text_of(text))
@@ -351,11 +363,11 @@ class AnthropicDecoder(StreamDecoder):
         return self._call({"index": block.ordinal, "function": {"arguments": piece}})
 
     def _call(self, fragment: Json) -> Delta:
-        return self._said(CallPiece, {"tool_calls": [fragment]}, fragment)
+        return self._said(CallDelta, {"tool_calls": [fragment]}, fragment)
 
     def _said(self, kind: type[Kind], said: Json, *rest: Any) -> Kind:
-        beside, self._held_delta = self._held_delta or None, {}
-        return delta_of(kind, 0, said, *rest, beside=beside)
+        other_members, self._held_delta = self._held_delta or None, {}
+        return delta_of(kind, 0, said, *rest, other_members=other_members)
 
     def _thought(self, block: Json) -> Json:
         thought = {"index": self._thoughts, **block}
@@ -381,21 +393,21 @@ class PassingDecoder(AnthropicDecoder):
             name = WORDS.get(text_of(delta.get("type")), "")
             text, last = delta.get(name), said[-1] if said else None
             if text and isinstance(text, str):
-                if type(last) is Text and last.name == name and last.chunk.get("index") == event.get("index"):
+                if type(last) is TextDelta and last.name == name and last.chunk.get("index") == event.get("index"):
                     last.add(event, text)
                 else:
-                    said.append(Text(event, NO_CHOICE, name, text))
+                    said.append(TextDelta(event, NO_CHOICE, name, text))
             else:
-                said.append(Carried(event, NO_CHOICE))
+                said.append(OtherDelta(event, NO_CHOICE))
         elif kind == "message_delta":
             has_ended = object_of(event.get("delta")).get("stop_reason")
-            said.append((Finish if has_ended else Carried)(event, NO_CHOICE))
+            said.append((FinishDelta if has_ended else OtherDelta)(event, NO_CHOICE))
             self._has_counted_all |= isinstance(event.get("usage"), dict)
             self._report_usage(event.get("usage"), said)
         elif kind == "message_stop":
-            said.append(End())
+            said.append(StreamEnd())
         elif isinstance(kind, str) and kind != "ping":
-            said.append(Carried(event, NO_CHOICE))
+            said.append(OtherDelta(event, NO_CHOICE))
             if kind == "message_start":
                 self._report_usage(_part(event, "message", dict).get("usage"), said)
 

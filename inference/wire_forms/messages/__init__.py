@@ -234,11 +234,11 @@ class MessagesForm(WireForm):
     def payer(self, environ: Mapping[str, Any]) -> Payer:
         return authenticate(token_of(environ), environ)
 
-    def refusal(self, error: ApiError, environ: Mapping[str, Any]) -> PlainResponse:
+    def error_response(self, error: ApiError, environ: Mapping[str, Any]) -> PlainResponse:
         """See WireForm. The message for a prompt that is too long is one that agents recognise, to shorten it."""
         if error.code == CONTEXT_OVERFLOW:
             error.message = overflow(error.message)
-        return super().refusal(error, environ)
+        return super().error_response(error, environ)
 
     def framing(self, normaliser: Any, call: Call) -> Framing:
         return MessageFraming(normaliser, call)
@@ -247,7 +247,7 @@ class MessagesForm(WireForm):
         return message_of(normalised, report)
 
 
-class PassedForm(MessagesForm):
+class PassedMessagesForm(MessagesForm):
     """Implements the wire form of Messages for upstreams that speak it too."""
 
     shape = Shape.MESSAGES
@@ -277,7 +277,7 @@ class PassedForm(MessagesForm):
         return passed_with(normalised, report)
 
 
-TRANSLATED, PASSED = MessagesForm(), PassedForm()
+TRANSLATED, PASSED = MessagesForm(), PassedMessagesForm()
 
 
 def _headers(environ: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -11,7 +11,7 @@ from gateway.errors import ApiError
 from ... import estimator
 from ...call import Call
 from ...chunks import ChatNormaliser
-from ...deltas import CallPiece, Delta, Finish, Text
+from ...deltas import CallDelta, Delta, FinishDelta, TextDelta
 from ...dialects import odd_json
 from ...dialects.base import require_writable
 from ...dialects.errors import MalformedReply
@@ -162,16 +162,16 @@ class MessageFraming:
         for delta in pending:
             if not self._has_begun:
                 self._begin(delta.chunk, frames)
-            if isinstance(delta, Finish):
+            if isinstance(delta, FinishDelta):
                 self._stopped = _stop(delta.choice, refused=self._has_refused)
                 continue
-            if delta.beside is not None:
-                self._signatures.take(delta.beside)
-                self._cite(delta.beside, frames)
-            if isinstance(delta, Text):
+            if delta.other_members is not None:
+                self._signatures.take(delta.other_members)
+                self._cite(delta.other_members, frames)
+            if isinstance(delta, TextDelta):
                 self._say("thinking" if delta.name in REASONING_FIELDS else "text", delta.text, frames)
                 self._has_refused = self._has_refused or delta.name == "refusal"
-            elif isinstance(delta, CallPiece):
+            elif isinstance(delta, CallDelta):
                 self._call_tool(delta.fragment, frames)
         return frames
 
@@ -216,8 +216,8 @@ class MessageFraming:
         self._open_text(kind, frames)
         self._send({"type": f"{kind}_delta", kind: text}, frames)
 
-    def _cite(self, beside: Json, frames: list[bytes]) -> None:
-        for citation in _cited(beside):
+    def _cite(self, other_members: Json, frames: list[bytes]) -> None:
+        for citation in _cited(other_members):
             self._open_text("text", frames)
             self._send({"type": "citations_delta", "citation": citation}, frames)
 

@@ -16,7 +16,7 @@ from gateway.ids import uuid7
 from ... import estimator
 from ...answers import merged, whole
 from ...call import Call
-from ...deltas import NO_CHOICE, Carried, Delta, Finish, Text
+from ...deltas import NO_CHOICE, Delta, FinishDelta, OtherDelta, TextDelta
 from ...dialects.anthropic.answers import INPUT_COUNTS
 from ...dialects.errors import MalformedReply
 from ...words import dicts, object_of, text_of, without
@@ -115,7 +115,7 @@ class PassedMessage(PassedStream):
         self._ids: set[str] = set()  # the ids of the tool calls so far
         self._renumbers = False  # True if one of the upstream's numbers differs from ours
         self._same_number: object = NO_NUMBER  # pieces with this number need no renumbering
-        self._added: Finish | None = None  # an end of our own, if the upstream sent no stop reason
+        self._added: FinishDelta | None = None  # an end of our own, if the upstream sent no stop reason
         self._call: Call | None = None  # its prompt is estimated if the upstream does not count at the start
 
     def framing(self, call: Call) -> Framing:
@@ -131,7 +131,7 @@ class PassedMessage(PassedStream):
                 self._require_block(event, sent)
                 for each in (event, *(delta.more or ())):
                     self._renumber(each)
-            if self._lacks_input and isinstance(delta, Text) and delta.name == "partial_json":
+            if self._lacks_input and isinstance(delta, TextDelta) and delta.name == "partial_json":
                 self._begin_input(delta)
             return True
         if kind == "content_block_start":
@@ -162,7 +162,7 @@ class PassedMessage(PassedStream):
                 self._estimate(message, self._call)
         elif kind == "message_delta":
             self._count(event.get("usage"))
-            if isinstance(delta, Finish):
+            if isinstance(delta, FinishDelta):
                 self._require_start(sent)
                 self._require_stop(sent)
                 return True
@@ -180,7 +180,7 @@ class PassedMessage(PassedStream):
             self._require_stop(sent)
             reason = "tool_use" if self._begun.get("type") == "tool_use" else "end_turn"
             stopped = {"stop_reason": reason, "stop_sequence": None}
-            self._added = Finish({"type": "message_delta", "delta": stopped}, NO_CHOICE)
+            self._added = FinishDelta({"type": "message_delta", "delta": stopped}, NO_CHOICE)
             self._is_finished = self.has_output = True
 
     def finishes(self) -> Iterable[Delta]:
@@ -225,7 +225,7 @@ class PassedMessage(PassedStream):
         if self._is_open:
             self._send({"type": "content_block_stop", "index": self._number}, sent)
 
-    def _begin_input(self, delta: Text) -> None:
+    def _begin_input(self, delta: TextDelta) -> None:
         """Strips leading blanks: clients parse the input so far as JSON, and fail if it is blank."""
         for each in (delta.chunk, *(delta.more or ())):
             said = each["delta"]
@@ -235,7 +235,7 @@ class PassedMessage(PassedStream):
                 return
 
     def _send(self, event: Json, sent: list[Delta]) -> None:
-        self.take([Carried(event, NO_CHOICE)], sent)
+        self.take([OtherDelta(event, NO_CHOICE)], sent)
 
     def _renumber(self, event: Json) -> None:
         event["index"] = self._numbers.get(str(event.get("index")), self._newest)
@@ -270,7 +270,7 @@ class WholeMessage:
             case "content_block_start" if type(index) is int:
                 self._blocks[index] = object_of(event.get("content_block"))
             case "content_block_delta" if type(index) is int:
-                self._add_to_block(index, {**said, delta.name: delta.text} if isinstance(delta, Text) else said)
+                self._add_to_block(index, {**said, delta.name: delta.text} if isinstance(delta, TextDelta) else said)
             case "message_delta":
                 self._message |= without(event, ("type", "delta", "usage"))
                 self._message |= said

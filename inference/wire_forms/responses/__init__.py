@@ -81,7 +81,7 @@ class ResponsesForm(WireForm):
         return response_of(normalised, call.form_state, report)
 
 
-class PassedForm(ResponsesForm):
+class PassedResponsesForm(ResponsesForm):
     """Implements the wire form of Responses for upstreams that have this API too."""
 
     shape = Shape.RESPONSES
@@ -122,4 +122,4 @@ def _is_sealed(item: Any) -> bool:
     return isinstance(item, dict) and item.get("type") == "reasoning" and is_envelope(item.get("encrypted_content"))
 
 
-TRANSLATED, PASSED = ResponsesForm(), PassedForm()
+TRANSLATED, PASSED = ResponsesForm(), PassedResponsesForm()

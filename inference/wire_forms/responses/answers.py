@@ -10,7 +10,7 @@ from gateway.edge.responses import known
 from gateway.errors import ApiError, ProviderRateLimited
 from gateway.ids import RESPONSE_PREFIX
 
-from ...deltas import Delta, Finish, deltas_of
+from ...deltas import Delta, FinishDelta, deltas_of
 from ...words import object_of, without
 from ..framing import DONE, Report, framed
 from .output import CITED, COMPLETED, INCOMPLETE, Output
@@ -51,7 +51,7 @@ class ResponseFraming:
         frames: list[bytes] = [] if self._sequence or not pending else self._opening()
         for delta in pending:
             frames += map(self._frame, self._output.add(delta))
-            if isinstance(delta, Finish):
+            if isinstance(delta, FinishDelta):
                 self._finish = delta.reason
         return frames
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.edge.checks import Json
 
-from ...deltas import CallPiece, Delta, Finish, Text
+from ...deltas import CallDelta, Delta, FinishDelta, TextDelta
 from ...words import REASONING_FIELDS, dicts, object_of, text_of, without
 from ..envelopes import Signatures, sealed
 from .requests import AnswerContext
@@ -40,22 +40,22 @@ class Output:
     def add(self, delta: Delta) -> list[Json]:
         """Adds a delta, and returns the events for it."""
         events: list[Json] = []
-        if isinstance(delta, Finish):
+        if isinstance(delta, FinishDelta):
             return events
-        if delta.beside is not None:
-            self._add_members(delta.beside, events)
-        if isinstance(delta, Text):
+        if delta.other_members is not None:
+            self._add_members(delta.other_members, events)
+        if isinstance(delta, TextDelta):
             events.append(self._part_of(delta.name, events).delta(delta.text, delta.choice.get("logprobs")))
-        elif isinstance(delta, CallPiece):
+        elif isinstance(delta, CallDelta):
             self._call(delta.fragment, events)
         return events
 
-    def _add_members(self, beside: Json, events: list[Json]) -> None:
+    def _add_members(self, other_members: Json, events: list[Json]) -> None:
         """Adds signatures, signed thinking and citations."""
-        self._signatures.take(beside)
-        if self._context.encrypts and (blocks := dicts(beside.get("thinking_blocks"))):
+        self._signatures.take(other_members)
+        if self._context.encrypts and (blocks := dicts(other_members.get("thinking_blocks"))):
             self._think(blocks, events)
-        if cited := [*_cited(beside)]:
+        if cited := [*_cited(other_members)]:
             part = self._part_of("content", events)
             events += map(part.annotation, cited)
 

@@ -10,7 +10,7 @@ from typing import Any
 from gateway.edge.checks import Json
 from gateway.errors import ApiError
 
-from ...deltas import Delta, Finish, Text
+from ...deltas import Delta, FinishDelta, TextDelta
 from ...words import dicts, field_bytes, object_of
 from ..framing import DONE, Report
 from ..passing import PassedStream, require_objects
@@ -38,13 +38,13 @@ class PassedResponse(PassedStream):
         """See PassedStream."""
         event = delta.chunk
         kind, index = event["type"], event.get("output_index")
-        if isinstance(delta, Text):
+        if isinstance(delta, TextDelta):
             if type(index) is int and index in self._deltas:
                 self._deltas[index].append((kind, delta.text))
             return True
         if isinstance(event.get("response"), dict):
             self._begun = event["response"] = {**event["response"], **self.own}
-        if isinstance(delta, Finish):
+        if isinstance(delta, FinishDelta):
             self._complete(event.get("response"))
             require_objects(object_of(event.get("response")), "output")
         elif kind == "response.output_item.added":
@@ -125,7 +125,7 @@ class LastResponse:
 
     def add(self, delta: Delta) -> None:
         """See WholeFromDeltas."""
-        if isinstance(delta, Finish):
+        if isinstance(delta, FinishDelta):
             self._response = delta.chunk["response"]
 
     def answer(self) -> Json:

@@ -38,7 +38,7 @@ class CheckFailed(Exception):
     """Describes a fault and what to do about it."""
 
 
-class Doubtful(Exception):
+class CheckDoubtful(Exception):
     """Describes something that may be intended, and what to do if it is not."""
 
 
@@ -60,7 +60,7 @@ class Command(OperatorCommand):
             except CheckFailed as fault:
                 failed = True
                 self.stdout.write(f"WRONG {name}: {fault}")
-            except Doubtful as doubt:
+            except CheckDoubtful as doubt:
                 self.stdout.write(f"LOOK  {name}: {doubt}")
         if failed:
             raise SystemExit(1)
@@ -196,7 +196,7 @@ def _credit() -> str:
     if settings.BILLING_CONTACT_URL:
         return str(settings.BILLING_CONTACT_URL)
     if settings.BEHIND_TLS:
-        raise Doubtful("Members without credit are told of no address: set BILLING_CONTACT_URL.")
+        raise CheckDoubtful("Members without credit are told of no address: set BILLING_CONTACT_URL.")
     return "no BILLING_CONTACT_URL"
 
 
@@ -219,7 +219,7 @@ def _catalogue() -> str:
 
 def _release() -> str:
     if old := release.warning(timezone.now().date()):
-        raise Doubtful(old)
+        raise CheckDoubtful(old)
     return f"the catalogue that ships is of {release.released_on()}"
 
 
@@ -237,7 +237,7 @@ def _provider(upstream: Upstream) -> str:
         raise CheckFailed(f"It refuses the credential ({status}): set another one in its variable and restart.")
     _compare_clocks(answer)
     if status == HTTPStatus.TOO_MANY_REQUESTS:
-        raise Doubtful("It limits requests (429), and so says nothing of the credential: try again later.")
+        raise CheckDoubtful("It limits requests (429), and so says nothing of the credential: try again later.")
     if status >= 500:
         raise CheckFailed(f"{asked_for} answers {status}: the provider is out of order, or its base_url is wrong.")
     if status != HTTPStatus.OK:

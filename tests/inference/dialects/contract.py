@@ -12,7 +12,7 @@ from catalogue.pricing import ContradictoryUsage, Usage
 from gateway.errors import InvalidRequest
 from gateway.fastpath.faults import UpstreamFault
 from inference.answers import chat_answer
-from inference.deltas import Unreadable
+from inference.deltas import UnreadableEvent
 from inference.dialects.base import Dialect
 from inference.dialects.errors import MalformedReply
 from tests.inference.dialects.playback import play
@@ -138,7 +138,7 @@ class DialectContract:
         with pytest.raises(MalformedReply):
             self.dialect.reply(body, call())
         (said,) = self.dialect.decoder(call()).decode([body])
-        assert isinstance(said, Unreadable)
+        assert isinstance(said, UnreadableEvent)
 
     def test_an_error_with_status_200_is_a_fault(self) -> None:
         for body, words in self.recorded.errors.values():

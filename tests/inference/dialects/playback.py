@@ -10,7 +10,7 @@ import orjson
 
 from catalogue.pricing import Usage
 from inference.chunks import ChatNormaliser, Normaliser
-from inference.deltas import Delta, Unreadable
+from inference.deltas import Delta, UnreadableEvent
 from inference.dialects.base import Dialect, StreamDecoder
 from inference.sse import SseParser
 from tests.inference.dialects.routes import call
@@ -21,7 +21,7 @@ _OWN_IDS = re.compile(rb"call_[0-9a-f]{32}")
 
 
 @dataclass
-class Played:
+class PlaybackResult:
     """Holds the result: `raw` are the decoder's own chunks, `chunks` the normalised ones that clients get."""
 
     raw: list[Chunk] = field(default_factory=list)
@@ -54,9 +54,9 @@ class Played:
         return list(calls.values())
 
 
-def play(dialect: Dialect, blocks: Iterable[bytes]) -> Played:
+def play(dialect: Dialect, blocks: Iterable[bytes]) -> PlaybackResult:
     """Plays until the dialect's own end, or the end of the bytes. Raises what the decoder raises."""
-    parser, decoder, played = SseParser(), dialect.decoder(call()), Played()
+    parser, decoder, played = SseParser(), dialect.decoder(call()), PlaybackResult()
     chunks = ChatNormaliser(id="gen-1", created=1, model="acme/test/model/FRPAR", choices=1)
     for block in blocks:
         if _feed(parser.feed(block), decoder, chunks, played):
@@ -68,13 +68,13 @@ def play(dialect: Dialect, blocks: Iterable[bytes]) -> Played:
     return played
 
 
-def _feed(events: Iterable[bytes], decoder: StreamDecoder, chunks: ChatNormaliser, played: Played) -> bool:
+def _feed(events: Iterable[bytes], decoder: StreamDecoder, chunks: ChatNormaliser, played: PlaybackResult) -> bool:
     for data in events:
         said = decoder.decode([data])
         played.raw += [copy.deepcopy(delta.chunk) for delta in said if isinstance(delta, Delta)]
         sent: list[Delta] = []
         for each in said:
-            if isinstance(each, Unreadable):
+            if isinstance(each, UnreadableEvent):
                 raise each.error
             chunks.take([each], sent)
         played.chunks += [_plain(delta.chunk) for delta in sent]

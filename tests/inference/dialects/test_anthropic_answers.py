@@ -13,7 +13,7 @@ from inference.dialects.anthropic.answers import STOP_REASONS, grown_usage, usag
 from inference.dialects.errors import MalformedReply, ReportedError
 from inference.finishes import finish_reason
 from tests.inference.dialects import recorded_anthropic
-from tests.inference.dialects.playback import Played, events, play
+from tests.inference.dialects.playback import PlaybackResult, events, play
 from tests.inference.dialects.routes import call, route
 
 DIALECT = AnthropicDialect()
@@ -57,7 +57,7 @@ def finish(reason: str | None = "end_turn", **fields: Any) -> Json:
     return {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, **fields}
 
 
-def played(*payloads: Json) -> Played:
+def played(*payloads: Json) -> PlaybackResult:
     return play(DIALECT, events(START, *payloads, END))
 
 

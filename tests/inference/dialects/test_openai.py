@@ -9,7 +9,7 @@ import pytest
 from catalogue.pricing import ContradictoryUsage, Usage
 from inference.answers import chat_answer
 from inference.call import Shape
-from inference.deltas import NO_CHOICE, End, Failure, Text, UsageReport
+from inference.deltas import NO_CHOICE, ReportedFailure, StreamEnd, TextDelta, UsageReport
 from inference.dialects.openai import OpenAIDialect
 from inference.dialects.openai_usage import usage_of
 from inference.words import object_of
@@ -359,20 +359,24 @@ def test_the_usage_of_a_response_is_counted_as_that_of_a_chat() -> None:
 def test_a_streamed_response_ends_with_its_usage_and_fails_in_the_upstreams_words() -> None:
     decoder = DIALECT.decoder(call(shape=Shape.RESPONSES, **PASSED))
     delta = {"type": "response.output_text.delta", "delta": "hi"}
-    assert decoder.decode([orjson.dumps(delta)]) == [Text(delta, NO_CHOICE, delta["type"], "hi")]
+    assert decoder.decode([orjson.dumps(delta)]) == [TextDelta(delta, NO_CHOICE, delta["type"], "hi")]
     for kind in ("response.completed", "response.incomplete", "response.done"):
         last = {"type": kind, "response": {"output": [], "usage": COUNTED}}
         _, reported, end = decoder.decode([orjson.dumps(last)])
-        assert (reported, end, decoder.counted(COUNTED)) == (UsageReport(COUNTED), End(), (usage_of(COUNTED), None))
+        assert (reported, end, decoder.counted(COUNTED)) == (
+            UsageReport(COUNTED),
+            StreamEnd(),
+            (usage_of(COUNTED), None),
+        )
     failed = {"type": "response.failed", "response": {"error": {"code": "server_error", "message": "Out of order."}}}
     for event in (failed, {"type": "error", "code": "server_error", "message": "Out of order."}):
         (failure,) = decoder.decode([orjson.dumps(event)])
-        assert isinstance(failure, Failure)
+        assert isinstance(failure, ReportedFailure)
         assert "Out of order" in failure.error.message
     counted = {"type": "response.failed", "response": {**object_of(failed["response"]), "usage": COUNTED}}
     reported, failure = decoder.decode([orjson.dumps(counted)])
     assert reported == UsageReport(COUNTED)
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, ReportedFailure)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.errors import ProviderTimeout, UpstreamRefused
+from gateway.errors import ProviderTimeout, UpstreamRejected
 from inference.answers import chat_answer
 from inference.call import Call, Shape
 from inference.chunks import ChatNormaliser
@@ -180,7 +180,7 @@ def test_a_stall_and_a_break_end_in_an_error_with_what_was_billed() -> None:
 )
 def test_an_overflow_is_told_in_the_words_that_agents_parse(words: str, expected: str) -> None:
     assert overflow(words) == (expected + words if expected.endswith(". ") else expected)
-    refused = FORM.refusal(UpstreamRefused(words, code="context_length_exceeded"), {})
+    refused = FORM.error_response(UpstreamRejected(words, code="context_length_exceeded"), {})
     assert refused.status == 400
     assert isinstance(refused.body, bytes)
     assert orjson.loads(refused.body)["error"]["message"].startswith(expected)

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from inference.call import Call, Shape
-from inference.deltas import NO_CHOICE, Carried
+from inference.deltas import NO_CHOICE, OtherDelta
 from inference.dialects import DIALECTS
 from inference.sse import SseParser
 from inference.wire_forms.messages import PASSED, MessagesForm
@@ -64,9 +64,9 @@ def test_a_whole_answer_with_nonsense_in_it(name: str, drawing: Random) -> None:
 def test_citations_that_begin_as_no_list_begin_with_the_first_that_is_one() -> None:
     whole = WholeMessage()
     block = {"type": "text", "text": "a", "citations": 5}
-    whole.add(Carried({"type": "content_block_start", "index": 0, "content_block": block}, NO_CHOICE))
+    whole.add(OtherDelta({"type": "content_block_start", "index": 0, "content_block": block}, NO_CHOICE))
     delta = {"type": "citations_delta", "citation": {"cited_text": "b"}}
-    whole.add(Carried({"type": "content_block_delta", "index": 0, "delta": delta}, NO_CHOICE))
+    whole.add(OtherDelta({"type": "content_block_delta", "index": 0, "delta": delta}, NO_CHOICE))
     assert whole.answer()["content"][0]["citations"] == [{"cited_text": "b"}]
 
 
@@ -74,9 +74,9 @@ def test_input_that_cannot_be_written_is_a_text_where_it_passes_and_where_it_is_
     assert input_of(DEEP) == {"invalid_arguments": DEEP}
     whole = WholeMessage()
     begun = {"type": "tool_use", "name": "a"}
-    whole.add(Carried({"type": "content_block_start", "index": 0, "content_block": begun}, NO_CHOICE))
+    whole.add(OtherDelta({"type": "content_block_start", "index": 0, "content_block": begun}, NO_CHOICE))
     delta = {"type": "input_json_delta", "partial_json": DEEP}
-    whole.add(Carried({"type": "content_block_delta", "index": 0, "delta": delta}, NO_CHOICE))
+    whole.add(OtherDelta({"type": "content_block_delta", "index": 0, "delta": delta}, NO_CHOICE))
     assert whole.answer()["content"][0]["input"] == {"invalid_arguments": DEEP}
     call = {"id": "a", "function": {"name": "a", "arguments": DEEP}}
     choices = [{"index": 0, "finish_reason": "tool_calls", "message": {"tool_calls": [call]}}]
