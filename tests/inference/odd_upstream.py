@@ -30,6 +30,7 @@ class OddUpstream:
         self._scripts, self._context, self._greeting = scripts, context, greeting
         self.paths: list[str] = []
         self.bodies: dict[str, dict[str, Any]] = {}  # each model's newest request
+        self.asked: list[str] = []  # the models of all requests
         self.cut_off: list[str] = []  # models whose answers were not read to their end
         self.sent: list[str] = []  # models whose answers were sent whole
         self.may_go_on = threading.Event()  # a WAIT in a script waits for it
@@ -63,6 +64,7 @@ class OddUpstream:
         self.paths.append(request.first_line.split()[1].decode())
         model: str = request.body["model"]
         self.bodies[model] = request.body
+        self.asked.append(model)
         script = self._scripts[model]
         return model, (script,) if isinstance(script, bytes) else script
 

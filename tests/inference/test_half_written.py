@@ -40,6 +40,12 @@ def waiting(script: bytes) -> Script:
     return head + word, WAIT, rest
 
 
+def silent_at_first(script: bytes) -> Script:
+    """Makes the script wait before its first word."""
+    head, word, rest = script.partition(POURED[0])
+    return head, WAIT, word + rest
+
+
 @pytest.fixture(scope="module")
 def odd() -> Iterator[OddUpstream]:
     end = chunk({}, "stop"), counted(WORDS)
@@ -52,6 +58,7 @@ def odd() -> Iterator[OddUpstream]:
         "later-uncounted": waiting(streamed(*POURED[:FEW], done=False)),
         "later-counted": waiting(streamed(*POURED[:FEW], *end)),
         "then-silent": waiting(streamed(*POURED[:1], *end)),
+        "silent-first": silent_at_first(streamed(*POURED, done=False)),
     }
     with listening(scripts) as upstream:
         yield upstream
@@ -59,7 +66,7 @@ def odd() -> Iterator[OddUpstream]:
 
 @pytest.fixture(scope="module")
 def gateway(simulator: Simulator, odd: OddUpstream, start_shared_gateway: StartGateway) -> GatewayServer:
-    names = ("uncounted", "counted", "later-uncounted", "later-counted", "then-silent")
+    names = ("uncounted", "counted", "later-uncounted", "later-counted", "then-silent", "silent-first")
     catalogue = catalogue_for(simulator.url, *(model(name, provider="odd", upstream_model=name) for name in names))
     catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
     return start_shared_gateway(catalogue=catalogue, GATEWAY_STREAM_IDLE_TIMEOUT="3", ACCESS_LOG="all").stocked()
@@ -112,6 +119,30 @@ def test_a_client_of_whom_nothing_is_acknowledged_pays_nothing(customer: Custome
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     raw.close()
     assert eventually(lambda: "outcome=client_left" in customer.gateway.log, within=30)
+    assert bills.untouched(customer)
+
+
+def test_clients_that_have_left_as_the_first_output_comes_pay_nothing(customer: Customer, odd: OddUpstream) -> None:
+    left = "outcome=client_left"
+    before = customer.gateway.log.count(left)
+    odd.may_go_on.clear()
+    clients = [asked(customer, "silent-first") for _ in range(20)]
+    assert eventually(lambda: odd.asked.count("silent-first") == len(clients))
+    # Frozen, the worker finds outputs and resets at the same time. If it handles an output first, it writes to a client
+    # that has left.
+    workers = customer.gateway.worker_pids()
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        for raw in clients:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            raw.close()
+        odd.may_go_on.set()
+        assert eventually(lambda: odd.sent.count("silent-first") == len(clients))
+    finally:
+        for pid in workers:
+            os.kill(pid, signal.SIGCONT)
+    assert eventually(lambda: customer.gateway.log.count(left) == before + len(clients), within=30)
     assert bills.untouched(customer)
 
 
