@@ -33,7 +33,7 @@ pytestmark = [
 ]
 COUNT = 20_000
 COPY = "LATERAL jsonb_populate_record(NULL::{table}, to_jsonb(one) || jsonb_build_object({columns})) copy"
-# Rows are not in the order of their times: else an index of times looks cheap by luck, whatever the statement orders by.
+# Rows are not in the order of their times: else an index of times looks cheap by luck, whatever the order asked for.
 AT = f"now() - (n * 7919 % {COUNT}) * interval '5 minutes'"
 OF_ONE = "(SELECT * FROM {table} LIMIT 1) one, generate_series(1, {count}) n"
 OF_RECORDS = (
