@@ -42,7 +42,9 @@ class Windows(Protocol):
     """Counts the requests and the tokens of each key, by the second, on the store's own clock.
 
     What is counted in second s leaves the window at s + COUNTED_SECONDS. Then even what was counted at the very end of
-    s is sixty seconds old, so no sixty seconds hold more than the limit (docs/decisions/0004).
+    s is sixty seconds old, so no sixty seconds hold more than the limit (docs/decisions/0004). A window that was last
+    counted in more than COUNTED_SECONDS ahead of the clock begins anew: the clock was set back, and nobody should wait
+    until it is that late again.
     """
 
     def admit(self, key: str, limits: RateLimits, address: AddressCheck) -> KeyState:

@@ -36,7 +36,9 @@ class MemoryWindows:
         return KeyState(WindowState(state.requests.remaining - 1, COUNTED_SECONDS, 0), state.tokens)
 
     def spend(self, key: str, tokens: int) -> None:
-        _add(self._tokens[key], int(self._clock()), tokens)
+        now = int(self._clock())
+        _forget(self._tokens[key], now)
+        _add(self._tokens[key], now, tokens)
 
     def _sweep(self, now: int) -> None:
         if now - self._swept_at < COUNTED_SECONDS:
@@ -51,11 +53,17 @@ def _add(counters: Counters, now: int, amount: int) -> None:
     counters[now] = counters.get(now, 0) + amount
 
 
+def _forget(counters: Counters, now: int) -> None:
+    if max(counters, default=now) > now + COUNTED_SECONDS:  # the clock was set back
+        counters.clear()
+    for second in [second for second in counters if second <= now - COUNTED_SECONDS]:
+        del counters[second]
+
+
 def _state(counters: Counters, limit: int, now: int) -> WindowState:
     if not limit:
         return WindowState(0, 0, 0)
-    for second in [second for second in counters if second <= now - COUNTED_SECONDS]:
-        del counters[second]
+    _forget(counters, now)
     used, wait = sum(counters.values()), 0
     remaining = max(0, limit - used)
     reset = max(counters, default=now - COUNTED_SECONDS) + COUNTED_SECONDS - now

@@ -26,7 +26,7 @@ local function open(key)
   local found = redis.call('HMGET', key, 'sum', 'first', 'last', now)
   local sum, first, last = tonumber(found[1] or 0), tonumber(found[2] or now), tonumber(found[3] or now)
   local expired = now - counted_seconds
-  if last <= expired then
+  if last <= expired or last > now + counted_seconds then
     redis.call('DEL', key)
     sum, first, last = 0, now, now
   elseif first <= expired then

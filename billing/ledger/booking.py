@@ -23,7 +23,7 @@ from gateway.money import LossyValueError, from_units
 
 from ..models import Checkpoint, FrozenTerms, Generation, LedgerEntry, Wallet
 from .entries import append
-from .settling_statement import QuotaUse, settling_statement
+from .settling_statement import LOCK_WALLETS, QuotaUse, settling_statement
 from .unsettled import COLUMNS, UnsettledGeneration, encoded, set_apart
 
 NUMBER_OUT_OF_RANGE = "22003"  # SQLSTATE
@@ -79,14 +79,27 @@ def book_together(batch: Sequence[tuple[UnsettledGeneration, bool]]) -> list[Set
         terms = unsettled.terms.row
         if terms is not None and terms._state.adding:
             _write_terms_in_time(terms)
-    # 2. Write the records and move the balances.
+    # 2. Write the records and move the balances. Two batches cannot deadlock: each locks its wallets in the order of
+    # accounts, and if it counts against quotas, all wallets first and then the counters in their order.
     is_crowded = any(_is_crowded(unsettled.figures.account_id) for unsettled, _ in batch)
+    uses = [_quota_use(unsettled.figures.total_tokens, unsettled.terms.quota_region) for unsettled, _ in batch]
+    order = sorted(range(len(batch)), key=lambda number: uses[number] or ())
     work = []
-    for unsettled, has_checkpoint in batch:
-        quota_use = _quota_use(unsettled.figures.total_tokens, unsettled.terms.quota_region)
-        work.append(_statement_and_parameters(unsettled.parameters, quota_use, has_checkpoint, is_crowded))
+    for number in order:
+        unsettled, has_checkpoint = batch[number]
+        work.append(_statement_and_parameters(unsettled.parameters, uses[number], has_checkpoint, is_crowded))
+    locks_first = len(batch) > 1 and any(uses)
+    if locks_first:
+        accounts = ",".join({str(unsettled.figures.account_id) for unsettled, _ in batch})
+        work.insert(0, (LOCK_WALLETS, [f"{{{accounts}}}".encode()]))
     rows = writes.execute_all("settlement", work, flushes=is_crowded)
-    return [_outcome(unsettled.figures.account_id, *row) for (unsettled, _), row in zip(batch, rows, strict=True)]
+    # 3. Read the outcomes. The wait for all wallets counts as the wait for each.
+    locked_for = rows.pop(0)[0] if locks_first else 0
+    by_number = dict(zip(order, rows, strict=True))
+    return [
+        _outcome(unsettled.figures.account_id, locked_for, *by_number[number])
+        for number, (unsettled, _) in enumerate(batch)
+    ]
 
 
 def keep_terms(generation: Generation, using: str) -> None:
@@ -125,7 +138,7 @@ def _book_by_statement(
         if is_inside or not Generation.objects.using(using).filter(pk=generation.pk).exists():
             raise
         return None
-    return _outcome(generation.account_id, *row)
+    return _outcome(generation.account_id, 0, *row)
 
 
 def _book_in_steps(
@@ -177,14 +190,22 @@ def _statement_and_parameters(
 
 
 def _outcome(
-    account_id: uuid.UUID, has_wallet: bool, was_written: bool, balance_units: int | None, waited: int | None
+    account_id: uuid.UUID,
+    locked_for: int,
+    has_wallet: bool,
+    was_written: bool,
+    balance_units: int | None,
+    waited: int | None,
 ) -> Settlement | None:
-    """Turns the statement's row into a Settlement. Returns None if the record exists or its terms are missing."""
+    """Turns the statement's row into a Settlement. Returns None if the record exists or its terms are missing.
+
+    `locked_for` are the microseconds that an earlier statement of the transaction took to lock the wallet.
+    """
     if not has_wallet:
         raise Wallet.DoesNotExist(f"Account {account_id} has no wallet.")
     if not was_written:
         return None
-    seconds = (waited or 0) / MICROSECONDS
+    seconds = ((waited or 0) + locked_for) / MICROSECONDS
     if seconds > CROWDED_AFTER_SECONDS:
         _crowded[account_id] = time.monotonic() + CROWDED_FOR_SECONDS
     return Settlement(None if balance_units is None else from_units(balance_units), seconds)

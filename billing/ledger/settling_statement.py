@@ -96,6 +96,21 @@ COMMIT_EARLY = """
     FROM set_config('synchronous_commit', 'off', true)"""
 
 
+# Locks the wallets of a batch in the order of accounts, and returns the microseconds that this took. A batch whose
+# requests count against quotas does so first: then all transactions lock wallets before counters.
+LOCK_WALLETS = WriteQuery(
+    "lock_wallets",
+    """
+    SELECT (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint
+    FROM (
+        SELECT count(*) FROM (
+            SELECT FROM billing_wallet WHERE account_id = ANY($1::uuid[]) ORDER BY account_id FOR NO KEY UPDATE
+        ) AS wallet
+    ) AS locked""",
+    columns=(INTEGER,),
+)
+
+
 @cache
 def settling_statement(*, counts_quota: bool, has_checkpoint: bool, commits_early: bool = False) -> WriteQuery:
     """Puts the statement together. Its parameters are the values of COLUMNS, then those of QuotaUse."""

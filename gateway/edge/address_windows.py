@@ -39,7 +39,12 @@ local function count_address(key, limit, seconds)
   local count = redis.call('INCR', key)
   if count == 1 then redis.call('EXPIRE', key, seconds) end
   if count <= tonumber(limit) then return 0 end
-  return math.max(1, redis.call('TTL', key))
+  local left = redis.call('TTL', key)
+  if left > tonumber(seconds) then  -- the clock was set back: a new window begins
+    redis.call('SET', key, 1, 'EX', seconds)
+    return 0
+  end
+  return math.max(1, left)
 end
 """
 _COUNT = Script(COUNT_ADDRESS + "return count_address(KEYS[1], ARGV[1], ARGV[2])")

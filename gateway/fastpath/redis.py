@@ -187,6 +187,8 @@ class Connection:
         # Counts checks, not seconds: while a worker is busy it does not check, and replies wait in the socket.
         self._looks += 1
         self._read()
+        if not self._timer.active:  # the read has found the end of the connection
+            return
         if not self._awaited:
             if self._looks - self._asked_after >= ASK_SECONDS / LOOK_SECONDS:
                 self._asked_after = self._looks

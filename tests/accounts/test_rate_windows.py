@@ -144,6 +144,21 @@ def test_no_sixty_seconds_hold_more_than_the_limit(store: Store, pauses: list[fl
     assert all(later - earlier > 60 for earlier, later in zip(admitted, admitted[5:], strict=False))
 
 
+@pytest.mark.parametrize("seconds", [62, 86_400, 100_000_000])
+def test_a_clock_that_is_set_back_far_begins_empty_windows(store: Store, seconds: int) -> None:
+    count(store, 3, tokens=9)
+    store.let_pass(-seconds)
+    found = [admit(store, requests=2, tokens=9) for _ in range(3)]
+    assert [state.requests for state in found] == [(1, 61, 0), (0, 61, 0), (0, 61, 61)]
+    assert found[0].tokens == (9, 0, 0)
+
+
+def test_a_clock_that_is_set_back_a_little_changes_no_window(store: Store) -> None:
+    count(store, 3)
+    store.let_pass(-61)
+    assert admit(store, requests=3).requests == (0, 122, 122)
+
+
 def test_the_wait_ends_when_the_window_holds_less_than_the_limit(store: Store) -> None:
     count(store, 1)
     store.let_pass(10)
@@ -236,7 +251,7 @@ limits = st.integers(0, 6)
 steps = st.one_of(
     st.just("admit"),
     st.integers(1, 4),  # tokens that are spent
-    st.sampled_from([0.3, 1.0, 20.0, 41.0, 60.0, 61.0]),  # seconds that pass
+    st.sampled_from([0.3, 1.0, 20.0, 41.0, 60.0, 61.0, -30.0, -61.0, -70.0]),  # seconds that pass, or are set back
 )
 
 

@@ -1,15 +1,17 @@
 """A settlement counts against a route's daily quota once, in its own transaction, exactly."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, LiteralString
 
 import gevent
 import pytest
-from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db import DatabaseError, IntegrityError, connection, connections, transaction
 from django.utils import timezone
 
 from billing.ledger import booking as ledger
+from billing.ledger.booking import Settlement
 from billing.ledger.settlement import settle
 from billing.ledger.settling_statement import QuotaUse, settling_statement
 from billing.models import Generation
@@ -18,8 +20,10 @@ from catalogue.pricing import Usage
 from catalogue.routing import quota
 from tests.billing.test_ledger import in_threads
 from tests.factories import SMALL, mismatches, new_account, new_key, served, unsettled
+from tests.locks import foreign_connection, waiting_sessions
+from tests.patience import eventually
 
-ROUTE, OTHER_ROUTE = 7001, 7002  # there are no such regions: a settlement does not check
+ROUTE, OTHER_ROUTE, HELD_ROUTE = 7001, 7002, 7003  # there are no such regions: a settlement does not check
 DAY = date(2026, 11, 20)
 in_one_transaction = pytest.mark.django_db
 with_real_transactions = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
@@ -119,6 +123,51 @@ def test_many_accounts_at_once_are_counted_exactly(monkeypatch: pytest.MonkeyPat
 
     in_threads(4, serve_some)
     assert used() == 40 * 1200
+    assert mismatches() == []
+
+
+@pytest.mark.parametrize(
+    ("batches", "lock"),
+    [
+        (
+            [[(0, ROUTE), (1, OTHER_ROUTE), (3, OTHER_ROUTE)], [(2, OTHER_ROUTE), (3, ROUTE)]],
+            "SELECT FROM billing_wallet WHERE account_id = %(account)s FOR UPDATE",
+        ),
+        (
+            [[(0, ROUTE), (1, HELD_ROUTE), (2, OTHER_ROUTE)], [(3, OTHER_ROUTE), (4, ROUTE)]],
+            "SELECT FROM catalogue_routeday WHERE region_id = %(route)s FOR UPDATE",
+        ),
+    ],
+    ids=["a wallet is held", "a counter is held"],
+)
+@with_real_transactions
+def test_two_batches_that_count_on_the_same_routes_do_not_deadlock(
+    monkeypatch: pytest.MonkeyPatch, batches: list[list[tuple[int, int]]], lock: LiteralString
+) -> None:
+    """The first batch waits for what is held, which comes second in it, and then needs what the second batch needs."""
+    monkeypatch.setattr(ledger, "SHARDS", 1)
+    accounts = [new_account(credit="1") for _ in range(5)]
+    quota.count(HELD_ROUTE, 0, DAY)
+    work = [
+        [(unsettled(served(accounts[number]), quota_region=route), False) for number, route in batch]
+        for batch in batches
+    ]
+
+    def book(number: int) -> list[Settlement | None]:
+        try:
+            return ledger.book_together(work[number])
+        finally:
+            connections.close_all()
+
+    with foreign_connection() as other, ThreadPoolExecutor(2) as pool:
+        other.execute(lock, {"account": accounts[1].pk, "route": HELD_ROUTE})
+        one = pool.submit(book, 0)
+        assert eventually(lambda: len(waiting_sessions()) == 1)
+        another = pool.submit(book, 1)
+        assert eventually(lambda: another.done() or len(waiting_sessions()) == 2)
+        other.rollback()
+        assert None not in [*one.result(), *another.result()]
+    assert sum(map(used, (ROUTE, OTHER_ROUTE, HELD_ROUTE))) == 5 * 1200
     assert mismatches() == []
 
 

@@ -93,6 +93,14 @@ def test_both_stores_agree_on_any_sequence(in_redis: Redis, steps: list[str | in
                 store.let_pass(step * 10_000)
 
 
+@pytest.mark.process
+def test_redis_begins_a_new_window_if_its_clock_was_set_back(in_redis: Redis) -> None:
+    assert [bool(in_redis.windows.count(HERE, RATE)) for _ in range(3)] == [False, False, True]
+    in_redis.let_pass(-90_000)
+    assert [bool(in_redis.windows.count(HERE, RATE)) for _ in range(3)] == [False, False, True]
+    assert in_redis.windows.count(HERE, RATE) <= RATE.seconds
+
+
 def test_a_window_that_redis_found_full_is_full_in_memory_until_then() -> None:
     now = 5.0
     windows = MemoryAddressWindows(clock=lambda: now)
