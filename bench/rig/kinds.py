@@ -23,11 +23,14 @@ STREAM = {**CAPPED, "stream": True}
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Describes a kind of which `count` are counted. The pass-through gets the same kind, or the one in `beside`."""
+    """Describes a kind of request, and how many are counted.
+
+    The pass-through's figures come from the same kind, unless `compared_with` names another.
+    """
 
     name: str
     count: int
-    beside: str = ""
+    compared_with: str = ""
     model: str = REPLY
     fields: Mapping[str, Any] = field(default_factory=lambda: CAPPED)
     path: str = CHAT

@@ -133,7 +133,7 @@ class Target:
         """Returns the server's processes."""
         return [self.server.master_pid, *self.pids()]
 
-    def beside(self) -> list[int]:
+    def store_pids(self) -> list[int]:
         """Returns the processes of PostgreSQL and Redis, which the pass-through does not need."""
         if not isinstance(self.server, BenchGateway):
             return []
