@@ -34,7 +34,7 @@ class Kind:
     model: str = REPLY
     fields: Mapping[str, Any] = field(default_factory=lambda: CAPPED)
     path: str = CHAT
-    key: str = "budgets"
+    key: str = "limited"
     status: int = 200
 
 
@@ -59,7 +59,7 @@ BASIC = (
     PACED_STREAM,
     EMBEDDED,
     Kind("whole answer by an alias", 16, WHOLE.name, model=ALIAS),
-    Kind("whole answer, key without budgets", 16, WHOLE.name, key="plain"),
+    Kind("whole answer, key without limits", 16, WHOLE.name, key="plain"),
     Kind("refusal: 400", 24, WHOLE.name, fields={**CAPPED, "temperature": "hot"}, status=400),
     Kind("refusal: 402", 24, WHOLE.name, key="poor", status=402),
 )
@@ -128,5 +128,5 @@ POOLED = (Kind("whole answer, statements unnamed", 24, WHOLE.name),)
 # These need a gateway without a limit per address.
 WITHOUT_IP_LIMIT = (
     Kind("whole answer, no limit of addresses", 16, WHOLE.name),
-    Kind("whole answer, neither limit nor budgets", 16, WHOLE.name, key="plain"),
+    Kind("whole answer, no limits", 16, WHOLE.name, key="plain"),
 )
