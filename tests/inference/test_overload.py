@@ -75,7 +75,7 @@ def test_what_is_too_much_is_refused_and_what_is_in_is_served(
             the_connection_of_a_refusal_goes_on(customer)
             a_body_that_is_too_large_is_told_so_first(customer)
             a_body_that_has_not_come_is_not_waited_for(customer)
-            clients_are_refused_in_their_words_whatever_way_they_take(customer)
+            refusals_have_the_form_of_each_api_with_and_without_the_fast_path(customer)
         assert [each.result().status_code for each in asked - refused] == [200] * (SESSIONS + WAITING)
         assert Stream.of(streamed).done
     assert ask(customer, "echo").status_code == 200
@@ -105,7 +105,7 @@ def a_body_that_has_not_come_is_not_waited_for(customer: Customer) -> None:
         assert answers.read() == b""
 
 
-def clients_are_refused_in_their_words_whatever_way_they_take(customer: Customer) -> None:
+def refusals_have_the_form_of_each_api_with_and_without_the_fast_path(customer: Customer) -> None:
     """A request with a repeated header is not ordinary, and is handled without the fast path."""
     for fields in ((), ("X-Twice: 1", "X-Twice: 2")):
         for path, kind in ((PATH, "internal_server_error"), ("/v1/messages", "overloaded_error")):
