@@ -22,7 +22,7 @@ from tests.servers.gateway import GatewayServer
 BUSY = "Too many people are signing in."
 
 
-def test_the_worker_serves_its_requests_beside_a_sign_in(gateway: GatewayServer, open_account: OpenAccount) -> None:
+def test_the_worker_serves_requests_during_a_sign_in(gateway: GatewayServer, open_account: OpenAccount) -> None:
     assert {reply.status_code for reply in replies_beside_requests(gateway, open_account, 1, "chunks")} == {200}
 
 

@@ -46,7 +46,7 @@ def told(reply: requests.Response) -> tuple[int, str, str]:
         (TEXT, "sim/text", FAILED),
     ],
 )
-def test_a_rate_limit_is_told_in_the_words_of_the_form(
+def test_a_rate_limit_has_the_error_of_the_form(
     account: Customer, path: str, models: str, expected: tuple[int, str, str], *, streams: bool
 ) -> None:
     reply = ask(account, path, f"{models}/status-429", stream=streams)

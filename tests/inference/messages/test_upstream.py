@@ -207,9 +207,7 @@ def test_what_a_chat_has_no_form_for_is_refused(block: Json, path: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["sim/test/describe", "simanthropic/claude/describe"])
-def test_tools_that_a_result_loads_are_named_where_a_provider_knows_no_references(
-    account: Customer, model: str
-) -> None:
+def test_tools_that_a_result_loads_are_named_for_a_provider_without_references(account: Customer, model: str) -> None:
     references = [{"type": "tool_reference", "tool_name": name} for name in ("weather", "clock")]
     call = {"type": "tool_use", "id": "toolu_1", "name": "search", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": references}
@@ -306,7 +304,7 @@ IN_SCHEMA: Json = {"type": "json_schema", "schema": {}}
         ),
     ],
 )  # fmt: skip
-def test_what_a_chat_is_told_otherwise_or_not_at_all_is_named(fields: Json, disclosed: str | None) -> None:
+def test_fields_that_a_chat_gets_differently_or_not_at_all_are_disclosed(fields: Json, disclosed: str | None) -> None:
     _, untold = chat_of({"messages": HELLO, **fields})
     assert list(untold) == ([disclosed] if disclosed else [])
 
