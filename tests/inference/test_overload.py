@@ -73,7 +73,7 @@ def test_what_is_too_much_is_refused_and_what_is_in_is_served(
             assert len({each.result().headers["X-Request-Id"] for each in refused}) == len(refused)
             assert reasons(server) == ["This worker has more requests than it can serve, and refuses some."]
             the_connection_of_a_refusal_goes_on(customer)
-            a_body_that_is_too_large_is_told_so_first(customer)
+            a_body_that_is_too_large_is_refused_as_such(customer)
             a_body_that_has_not_come_is_not_waited_for(customer)
             refusals_have_the_form_of_each_api_with_and_without_the_fast_path(customer)
         assert [each.result().status_code for each in asked - refused] == [200] * (SESSIONS + WAITING)
@@ -91,7 +91,7 @@ def the_connection_of_a_refusal_goes_on(customer: Customer) -> None:
             assert (reply.status_code, reply.headers["Connection"]) == (503, "keep-alive")
 
 
-def a_body_that_is_too_large_is_told_so_first(customer: Customer) -> None:
+def a_body_that_is_too_large_is_refused_as_such(customer: Customer) -> None:
     with connect(customer.gateway) as raw, raw.makefile("rb") as answers:
         raw.sendall(head(customer, settings.GATEWAY_MAX_BODY_BYTES + 1))
         assert read_response(answers).status_code == 413
