@@ -4,7 +4,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
-from billing.usage.statistics import By, Days, Row, Scope, Totals, breakdown
+from billing.usage.statistics import Days, GroupColumn, Row, Scope, Totals, breakdown
 from catalogue.routing.routes import Snapshot
 from gateway.money import to_json
 
@@ -24,7 +24,7 @@ def rows_of(alias: Alias, *, days: int, today: date) -> list[Row]:
     """Returns a row for each provider, model and region in the last `days` UTC days."""
     scope = Scope(alias.account_id, alias_id=alias.pk)
     period = Days(today - timedelta(days=days - 1), today)
-    return breakdown(scope, period, By.PROVIDER, By.MODEL, By.REGION)
+    return breakdown(scope, period, GroupColumn.PROVIDER, GroupColumn.MODEL, GroupColumn.REGION)
 
 
 def _represented(row: Row, catalogue: Snapshot) -> dict[str, Any]:

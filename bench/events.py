@@ -20,8 +20,8 @@ from typing import Any
 from bench.rig.callgrind import Callgrind, CallgrindError, total_of
 from tests import plugin
 from tests.replay import recordings
-from tests.replay.asking import PATHS, PLAIN
 from tests.replay.recordings import Recording
+from tests.replay.replay_requests import PATHS, PLAIN
 from tests.replay.site import MODALITIES
 from tests.servers.process import ROOT
 

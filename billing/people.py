@@ -18,16 +18,16 @@ from catalogue.models import PriceChange
 from .models import Notice
 
 
-class NobodyKnown(LookupError):
+class UnknownPerson(LookupError):
     """No person and no invitation has the address."""
 
 
-class StillOwns(ValueError):
+class OnlyOwner(ValueError):
     """The person is the only owner of an open account."""
 
 
 def export(email: str) -> dict[str, Any]:
-    """Returns all that is held about the address and its person, by table. Raises NobodyKnown."""
+    """Returns all that is held about the address and its person, by table. Raises UnknownPerson."""
     email, person = _known(email)
     held: dict[str, Any] = {}
     if person is not None:
@@ -44,7 +44,7 @@ def export(email: str) -> dict[str, Any]:
 
 
 def forget(email: str) -> str:
-    """Erases the address and its person, and returns what became of them. Raises NobodyKnown, StillOwns."""
+    """Erases the address and its person, and returns what became of them. Raises UnknownPerson, OnlyOwner."""
     with transaction.atomic():
         email, person = _known(email)
         invitations = Q(email=email)
@@ -87,7 +87,7 @@ def _known(email: str) -> tuple[str, User | None]:
     email = email.strip().lower()
     person = User.objects.filter(email=email).first()
     if person is None and not Invitation.objects.filter(email=email).exists():
-        raise NobodyKnown(f"Nothing is held about {email!r}.")
+        raise UnknownPerson(f"Nothing is held about {email!r}.")
     return email, person
 
 
@@ -99,7 +99,7 @@ def _require_other_owners(person: User) -> None:
         if account.closed_at is None and is_last_owner(membership):
             alone.append(account.name)
     if alone:
-        raise StillOwns(
+        raise OnlyOwner(
             f"{person.email} is the only owner of {', '.join(alone)}. Add another owner, or close the account."
         )
 

@@ -18,7 +18,7 @@ from aliases import changes, stats, targets
 from aliases.models import Alias, AliasEvent
 from aliases.serializers import alias_name
 from aliases.targets import Target
-from billing.usage.statistics import By, Days, Scope, Totals, breakdown
+from billing.usage.statistics import Days, GroupColumn, Scope, Totals, breakdown
 from catalogue.listing import View, listed
 from catalogue.models import WITH_ENDPOINT
 from catalogue.routing import pinning, quota, snapshot
@@ -131,7 +131,7 @@ def alias_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
         else:
             messages.success(request, f"alias/{form.cleaned_data['name']} has been created.")
             return redirect(page_address("aliases", account.pk))
-    rows = breakdown(Scope(account.pk), Days.until(now, WINDOW_DAYS), By.ALIAS)
+    rows = breakdown(Scope(account.pk), Days.until(now, WINDOW_DAYS), GroupColumn.ALIAS)
     used = {row.alias_id: row.totals for row in rows}
     own = Alias.objects.filter(account=account).select_related("account")
     lines = [AliasLine(alias, used.get(alias.pk, Totals()), _problem(alias)) for alias in own]

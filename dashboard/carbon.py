@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from billing.usage.replica import from_replica
 from billing.usage.statement import Line, Value
-from billing.usage.statistics import By, Totals, breakdown
+from billing.usage.statistics import GroupColumn, Totals, breakdown
 from catalogue.footprint.energy import METHOD
 from catalogue.models import GridIntensity, GridSlot
 from catalogue.pricing import FOOTPRINT_PLACES, MEASURED, MODELLED
@@ -27,7 +27,7 @@ from .parts.choices import Choice
 from .parts.downloads import chosen_csv, each_day
 from .parts.groups import MOST_LINES, Group, group_of, lines_of, names_of_groups
 
-BY = (By.PROVIDER, By.MODEL, By.REGION, By.SOURCE)
+BY = (GroupColumn.PROVIDER, GroupColumn.MODEL, GroupColumn.REGION, GroupColumn.SOURCE)
 SOURCES = {MEASURED: "Measured by the provider", "provider": "Published by the provider", MODELLED: "Modelled"}
 QUALITY = {MEASURED: 1, "provider": 2, MODELLED: 3}  # 1 is best (docs/energy.md#data-quality)
 MONTHS_SHOWN_FROM = 2
@@ -224,11 +224,11 @@ def read(choice: Choice) -> Report:
     sums, whole = Footprint(), Footprint()
     groups, days, sources = dict[Group, Footprint](), dict[date, Footprint](), dict[str | None, Footprint]()
     finer = [by for by in choices.COLUMNS[choice.by] if by not in BY]
-    for row in breakdown(choice.scope, choice.days, By.DAY, *BY, *finer) if finer else ():
+    for row in breakdown(choice.scope, choice.days, GroupColumn.DAY, *BY, *finer) if finer else ():
         take_turns()
         group = group_of(row, choice.by)
         groups[group] = groups.get(group, Footprint()) + Footprint.of(row.totals)
-    for row in breakdown(choice.scope, choice.days, By.DAY, *BY):
+    for row in breakdown(choice.scope, choice.days, GroupColumn.DAY, *BY):
         take_turns()
         footprint, day = Footprint.of(row.totals), cast(date, row.day)
         sums += footprint

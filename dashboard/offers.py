@@ -12,7 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from billing.usage.statistics import By, Days, Scope, Totals, breakdown
+from billing.usage.statistics import Days, GroupColumn, Scope, Totals, breakdown
 from catalogue import listing, price_history
 from catalogue.listing import Info, View, auto_info, servable
 from catalogue.models import Modality
@@ -221,7 +221,9 @@ def model_detail(request: HttpRequest, canonical_id: str) -> HttpResponse:
     own = {}
     if current:
         days = Days.until(now, OWN_DAYS)
-        for row in breakdown(Scope(current.account.pk, model=canonical_id), days, By.PROVIDER, By.REGION):
+        for row in breakdown(
+            Scope(current.account.pk, model=canonical_id), days, GroupColumn.PROVIDER, GroupColumn.REGION
+        ):
             own[row.provider, row.region] = row.totals
     ids = [line.route.id for line in model.routes]
     context = {

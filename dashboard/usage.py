@@ -12,7 +12,7 @@ from django.utils import timezone
 from billing.models import NO_ALIAS
 from billing.usage.replica import from_replica
 from billing.usage.statement import Line
-from billing.usage.statistics import By, Row, Scope, Totals, breakdown, hourly
+from billing.usage.statistics import GroupColumn, Row, Scope, Totals, breakdown, hourly
 from gateway.db.pool import release
 
 from .parts import charts, choices
@@ -82,7 +82,7 @@ def read(choice: Choice) -> dict[str, Any]:
         for hour, row in hourly(choice.scope, choice.days, *columns, parts=parts):
             by_group[group_of(row, choice.by)][hour] = row.totals
     elif parts:
-        for row in breakdown(choice.scope, choice.days, By.DAY, *columns, parts=parts, with_errors=True):
+        for row in breakdown(choice.scope, choice.days, GroupColumn.DAY, *columns, parts=parts, with_errors=True):
             by_group[group_of(row, choice.by)][_day(row)] = row.totals
     # 3. All usage by day or hour. It is read last, so that it is never less than the groups, which the chart subtracts.
     hours: dict[date, Totals] = {}
@@ -110,7 +110,7 @@ def read(choice: Choice) -> dict[str, Any]:
 def _scope_of(choice: Choice, group: Group) -> Scope:
     columns: dict[str, Any] = dict(zip(COLUMNS[choice.by], group, strict=True))
     if choice.by == Grouping.ALIAS and group == (None,):
-        columns[By.ALIAS] = NO_ALIAS
+        columns[GroupColumn.ALIAS] = NO_ALIAS
     return replace(choice.scope, **columns)
 
 

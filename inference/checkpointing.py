@@ -32,7 +32,7 @@ UNRECORDED = "This replica cannot reach its database, and ends streams that it c
 SETTLED_ELSEWHERE = "This replica stopped responding for so long that the stream was settled as if it had ended."
 
 
-class Checkpointed(Protocol):
+class CheckpointedStream(Protocol):
     """Describes what checkpoints need of an open stream."""
 
     generation_pk: uuid.UUID
@@ -53,7 +53,7 @@ class Checkpointed(Protocol):
 class _OpenStream:
     """Holds an open stream. `well_at` is when its checkpoint was last written, or was not needed yet."""
 
-    stream: Checkpointed
+    stream: CheckpointedStream
     well_at: float = field(default_factory=time.monotonic)
     has_row: bool = False
 
@@ -66,12 +66,12 @@ class _OpenStream:
 _open: dict[uuid.UUID, _OpenStream] = {}
 
 
-def register(stream: Checkpointed) -> None:
+def register(stream: CheckpointedStream) -> None:
     """Adds a stream that has its first output to the open ones."""
     _open[stream.generation_pk] = _OpenStream(stream)
 
 
-def forget(stream: Checkpointed) -> None:
+def forget(stream: CheckpointedStream) -> None:
     """Removes a stream that is being settled, or that delivered nothing, from the open ones. Idempotent."""
     _open.pop(stream.generation_pk, None)
 

@@ -21,8 +21,8 @@ from .sse import SseParser
 from .text_joiner import TextJoiner
 
 
-class Source(Protocol):
-    """What a stream is read from: in production an `UpstreamCall`."""
+class ByteSource(Protocol):
+    """Provides the bytes of a stream: in production an `UpstreamCall`."""
 
     deadlines: Deadlines
 
@@ -43,7 +43,7 @@ class StreamReader:
 
     def __init__(
         self,
-        upstream: Source,
+        upstream: ByteSource,
         decoder: StreamDecoder,
         normaliser: Normaliser,
         is_implausible: Callable[[Usage, int], bool],

@@ -43,7 +43,7 @@ from .dialects.base import encoded, parse_object
 from .dialects.errors import CONTEXT_OVERFLOW, REJECTED_STATUSES, report_of_body
 from .failures import error_of_fault, error_of_status, note_in_health, noted_failure
 from .generation import Delivery, Ending, settle
-from .reader import Source, StreamReader
+from .reader import ByteSource, StreamReader
 from .sse import is_event_stream, is_json, may_be_event_stream
 from .stream import BilledStream
 from .unstreamed import RewoundUpstream, as_stream
@@ -281,7 +281,7 @@ def _stream(admitted: AdmittedRequest, client: Client) -> BilledStream:
     return BilledStream(admitted, upstream, _reader(admitted, upstream, _source(admitted, upstream))).primed()
 
 
-def _source(admitted: AdmittedRequest, upstream: UpstreamCall) -> Source:
+def _source(admitted: AdmittedRequest, upstream: UpstreamCall) -> ByteSource:
     """Returns the source of the stream's events: the upstream, or the whole answer that it sent instead of a stream."""
     try:
         return upstream if _is_stream(upstream) else as_stream(admitted, upstream)
@@ -322,7 +322,7 @@ def may_be_streamed(call: Call, route: Route) -> bool:
 
 
 def _reader(
-    admitted: AdmittedRequest, upstream: UpstreamCall, source: Source, *, joins_texts: bool = False
+    admitted: AdmittedRequest, upstream: UpstreamCall, source: ByteSource, *, joins_texts: bool = False
 ) -> StreamReader:
     decoder = admitted.dialect.decoder(admitted.upstream_call, admitted.route.upstream.total_includes)
     call = admitted.upstream_call
@@ -339,7 +339,7 @@ def _reader(
 
 
 def _read_aggregated(
-    admitted: AdmittedRequest, upstream: UpstreamCall, source: Source
+    admitted: AdmittedRequest, upstream: UpstreamCall, source: ByteSource
 ) -> tuple[dict[str, Any], Delivery]:
     """Reads a stream to its end and puts the answer together. The answer is empty if the usage is contradictory."""
     reader, whole = _reader(admitted, upstream, source, joins_texts=True), admitted.form.aggregate()

@@ -27,7 +27,7 @@ Json = dict[str, Any]
 Figures = Counter[str]
 MOVING = "test/echo"  # the target of the one alias, before and after it is moved
 
-TOLD_OF_THE_BILL = "What was delivered is billed."
+DELIVERED_PART_BILLED = "What was delivered is billed."
 AT_MOST_ONCE = "billed once at most"
 NOTHING = "Nothing was billed"
 # If a worker is killed within this time after a client left, it may not have settled yet: it waits twelve seconds for a
@@ -299,13 +299,13 @@ class Books:
 
     def _unbilled(self, each: SentRequest) -> str:
         """Returns the reason why a request has no record."""
-        gone, told = "left" if each.left else "cut", TOLD_OF_THE_BILL in each.errors or each.usage is not None
+        gone, has_bill = "left" if each.left else "cut", DELIVERED_PART_BILLED in each.errors or each.usage is not None
         kinds = (
             (each.status is None, "no answer, not billed"),
             (each.status != 200, "refused, not billed"),
             (each.whole, "lost: delivered whole and not billed"),
             (not each.streamed, "lost: its answer had begun, which is billed before"),
-            (told, "lost: the client received a bill, but none exists"),
+            (has_bill, "lost: the client received a bill, but none exists"),
             (AT_MOST_ONCE in each.errors, "cut and told that it is billed at most, not billed"),
             (not each.text, f"{gone} before any text, not billed"),
             (any(loss.may_excuse(each) for loss in self.losses), f"{gone} while a worker was killed, not billed"),

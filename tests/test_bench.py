@@ -195,7 +195,7 @@ def test_one_postgresql_and_one_wallet_are_what_a_simulation_of_many_gateways_en
     assert 1 / alone < capacity.simulate(times, 9, 1, most).done < 1 / together
 
 
-def test_accounts_of_their_own_connections_cost_little_where_they_are_few_and_never_keep_too_many() -> None:
+def test_connections_by_account_cost_little_if_they_are_few_and_are_never_too_many() -> None:
     (one, _), (hundred, _), (many, idle) = (connections.simulate(accounts, 20) for accounts in (1, 100, 5000))
     assert one < hundred < 0.1 < many
     assert idle == MOST_IDLE_OF_ORIGIN

@@ -145,7 +145,7 @@ def unbilled_whole_answer_of_which_a_part_arrived(books: Case) -> None:
     del books.records[1]
 
 
-def unbilled_but_told(books: Case) -> None:
+def unbilled_but_with_a_bill(books: Case) -> None:
     books.asked[1] = replace(books.asked[1], errors="The upstream broke. What was delivered is billed.")
     books.losses.append(LossPeriod(PORT, BEGAN, BEGAN + 10))
     del books.records[1]
@@ -199,7 +199,7 @@ def refused_and_billed(books: Case) -> None:
     books.asked[0] = replace(books.asked[0], status=503, whole=False, usage=None, id=None)
 
 
-def told_that_nothing_was_billed(books: Case) -> None:
+def billed_despite_an_error_that_denies_it(books: Case) -> None:
     books.asked[1] = replace(books.asked[1], errors="This replica is stopping. Nothing was billed: retry.")
 
 
@@ -211,7 +211,7 @@ def asked_of_the_upstream_twice(books: Case) -> None:
     books.called[2] = 2
 
 
-def asked_of_the_upstream_by_nobody(books: Case) -> None:
+def received_upstream_but_never_sent(books: Case) -> None:
     books.called[99] = 1
 
 
@@ -219,7 +219,7 @@ def without_an_entry(books: Case) -> None:
     books.records[0] = books.records[0]._replace(entries=0)
 
 
-def told_another_cost(books: Case) -> None:
+def received_another_cost(books: Case) -> None:
     books.asked[0] = replace(books.asked[0], usage={"cost": 0.1})
 
 
@@ -264,7 +264,7 @@ PLANTED: dict[Callable[[Case], None], list[str]] = {
     unbilled_whole: ["delivered whole and not billed"],
     unbilled_of_a_client_that_stayed: ["cut by itself, with text, and not billed"],
     unbilled_whole_answer_of_which_a_part_arrived: ["its answer had begun, which is billed before"],
-    unbilled_but_told: ["the client received a bill, but none exists"],
+    unbilled_but_with_a_bill: ["the client received a bill, but none exists"],
     unbilled_though_a_worker_of_the_other_gateway_was_killed: ["with text, and not billed"],
     unbilled_though_a_worker_was_killed_long_after: ["with text, and not billed"],
     settled_under_a_new_id: [f"received the id {id_of(1)} and is recorded as {id_of(77)}"],
@@ -276,12 +276,12 @@ PLANTED: dict[Callable[[Case], None], list[str]] = {
     of_another_key: ["fits no request without a record"],
     of_another_model: ["was served by simanthropic/test/written", "received the cost"],
     refused_and_billed: ["was refused and is billed"],
-    told_that_nothing_was_billed: ["was told that nothing was billed"],
+    billed_despite_an_error_that_denies_it: ["was told that nothing was billed"],
     never_asked_of_the_upstream: ["never reached the upstream"],
     asked_of_the_upstream_twice: ["the upstream received 2 2 times"],
-    asked_of_the_upstream_by_nobody: ["received a request with 99, which no client sent"],
+    received_upstream_but_never_sent: ["received a request with 99, which no client sent"],
     without_an_entry: ["has 0 ledger entries"],
-    told_another_cost: ["received the cost 0.1 and was billed"],
+    received_another_cost: ["received the cost 0.1 and was billed"],
     delivered_whole_and_taken_for_left: ["was delivered whole but is recorded as client_left"],
     billed_beyond_what_arrived: ["was billed 6 tokens"],
     other_tokens_than_reported: ["the upstream reported (30, 0, 0, 0, 20)", "tokens for", "received the cost"],

@@ -168,7 +168,7 @@ def test_every_pod_has_resources_the_authorities_and_variables_by_reference(
         assert {"name": "ca", "mountPath": "/etc/inference-gateway/ca", "readOnly": True} in container["volumeMounts"]
 
 
-def test_prometheus_operator_is_told_what_to_scrape_and_when_to_warn(everything: list[Object]) -> None:
+def test_prometheus_operator_learns_what_to_scrape_and_when_to_warn(everything: list[Object]) -> None:
     monitor, rule = _one(everything, "ServiceMonitor"), _one(everything, "PrometheusRule")
     wanted = monitor["spec"]["selector"]["matchLabels"]
     (service,) = (

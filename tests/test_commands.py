@@ -219,7 +219,7 @@ def test_only_a_key_that_is_there_is_deleted(operator: GatewayServer, initech: s
 # grant_credit
 
 
-def test_granting_prints_the_new_balance_alone_and_says_beside_it_whose_it_is(
+def test_granting_prints_only_the_new_balance_and_names_the_account_on_stderr(
     operator: GatewayServer, acme: str
 ) -> None:
     done = operator.manage("grant_credit", acme, "0.0000000001", "--reference", "invoice 1")

@@ -57,7 +57,7 @@ def test_nginx_says_in_json_that_no_gateway_answers_and_overwrites_what_clients_
     assert reply.headers["Retry-After"] == "1"
 
 
-def test_the_image_has_every_app_and_runs_as_nobody_in_particular() -> None:
+def test_the_image_has_every_app_and_runs_as_any_user() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
     copied = set(re.findall(r"^COPY (\w+) \1$", dockerfile, re.MULTILINE))
     assert {*PACKAGES, "docs", "static", "templates"} == copied

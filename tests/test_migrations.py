@@ -21,7 +21,7 @@ def originals(monkeypatch: pytest.MonkeyPatch) -> None:
     use_originals(monkeypatch)
 
 
-def test_a_migration_does_not_make_requests_wait_behind_it_for_a_lock() -> None:
+def test_requests_do_not_queue_behind_a_migrations_lock() -> None:
     call_command("migrate", "billing", "0013", verbosity=0)
     with closing(foreign_connection()) as other:
         other.execute("LOCK TABLE billing_dailyusage IN ACCESS SHARE MODE")

@@ -205,7 +205,7 @@ def test_the_secret_key_is_made_once_and_for_the_owner_alone(tmp_path: Path, mon
     assert [entry.name for entry in path.parent.iterdir()] == ["secret_key"]
 
 
-def test_no_file_is_made_where_the_environment_has_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_is_made_if_the_environment_has_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_KEY", SECRET)
     ensure_secret_key(tmp_path / "secret_key")
     assert list(tmp_path.iterdir()) == []

@@ -90,7 +90,9 @@ def test_everything_is_served_and_the_books_cannot_be_changed(served: GatewaySer
     assert "permission denied" not in served.log
 
 
-def test_an_owner_who_may_make_no_roles_is_told_what_to_do(migrated_databases: FreshDatabases, tmp_path: Path) -> None:
+def test_an_owner_that_may_not_create_roles_reads_what_to_do(
+    migrated_databases: FreshDatabases, tmp_path: Path
+) -> None:
     with closing(GatewayServer(migrated_databases, tmp_path)) as server:
         owner, login = f"gateway_owner_{server.port}", f"gateway_login_{server.port}"
         migrating = server.database_url.replace("//postgres@", f"//{owner}@")

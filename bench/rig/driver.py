@@ -26,7 +26,7 @@ class Measured:
 
     result: Result
     cpu_ms: float
-    beside_ms: float = 0.0
+    stores_ms: float = 0.0
 
 
 def body_of(target: Target, model: str, **fields: Any) -> str:
@@ -37,12 +37,12 @@ def body_of(target: Target, model: str, **fields: Any) -> str:
 def run(target: Target, body: str, *, connections: int, count: int) -> Measured:
     """Runs the load, after a warm-up of two requests for each connection."""
     with loading(Job(target.port, body, target.keys, connections, count, warm_up=2 * connections)) as load:
-        before, beside = cpu_seconds(target.pids()), cpu_seconds(target.beside())
+        before, stores_before = cpu_seconds(target.pids()), cpu_seconds(target.store_pids())
         result = go(load)
         for pid in target.pids():
             wait_until_asleep(pid)  # so that settlements after the last byte are included
-        used, used_beside = cpu_seconds(target.pids()) - before, cpu_seconds(target.beside()) - beside
-        return Measured(result, used * 1000, used_beside * 1000)
+        used, used_by_stores = cpu_seconds(target.pids()) - before, cpu_seconds(target.store_pids()) - stores_before
+        return Measured(result, used * 1000, used_by_stores * 1000)
 
 
 def flood(target: Target, body: str, *, rate: float, seconds: float, connections: int) -> Result:

@@ -23,15 +23,18 @@ STREAM = {**CAPPED, "stream": True}
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Describes a kind of which `count` are counted. The pass-through gets the same kind, or the one in `beside`."""
+    """Describes a kind of request, and how many are counted.
+
+    The pass-through's figures come from the same kind, unless `compared_with` names another.
+    """
 
     name: str
     count: int
-    beside: str = ""
+    compared_with: str = ""
     model: str = REPLY
     fields: Mapping[str, Any] = field(default_factory=lambda: CAPPED)
     path: str = CHAT
-    key: str = "budgets"
+    key: str = "limited"
     status: int = 200
 
 
@@ -56,7 +59,7 @@ BASIC = (
     PACED_STREAM,
     EMBEDDED,
     Kind("whole answer by an alias", 16, WHOLE.name, model=ALIAS),
-    Kind("whole answer, key without budgets", 16, WHOLE.name, key="plain"),
+    Kind("whole answer, key without limits", 16, WHOLE.name, key="plain"),
     Kind("refusal: 400", 24, WHOLE.name, fields={**CAPPED, "temperature": "hot"}, status=400),
     Kind("refusal: 402", 24, WHOLE.name, key="poor", status=402),
 )
@@ -125,5 +128,5 @@ POOLED = (Kind("whole answer, statements unnamed", 24, WHOLE.name),)
 # These need a gateway without a limit per address.
 WITHOUT_IP_LIMIT = (
     Kind("whole answer, no limit of addresses", 16, WHOLE.name),
-    Kind("whole answer, neither limit nor budgets", 16, WHOLE.name, key="plain"),
+    Kind("whole answer, no limits", 16, WHOLE.name, key="plain"),
 )

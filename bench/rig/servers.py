@@ -35,7 +35,7 @@ START_SECONDS = 300
 PATIENT = ("--timeout", "3600")  # for gunicorn, whose worker is fifty times slower under callgrind
 QUIET_WORKER = "bench.rig.worker.QuietWorker"
 WAITING_WORKER = "bench.rig.worker.WaitingWorker"
-BUDGETS = ("--rpm", "1000000000", "--tpm", "2000000000")
+LIMITS = ("--rpm", "1000000000", "--tpm", "2000000000")
 
 
 class PassThrough:
@@ -114,7 +114,7 @@ ANTHROPIC = "benchmessages"  # the upstream in its other dialect
 class Target:
     """Holds one of the two compared servers, as the client and /proc see it. Model names differ only by `prefix`.
 
-    `keys` belong to different accounts and have budgets; `other_keys` are those that kinds of requests name.
+    `keys` belong to different accounts and have limits; `other_keys` are those that kinds of requests name.
     """
 
     server: BenchGateway | PassThrough
@@ -133,7 +133,7 @@ class Target:
         """Returns the server's processes."""
         return [self.server.master_pid, *self.pids()]
 
-    def beside(self) -> list[int]:
+    def store_pids(self) -> list[int]:
         """Returns the processes of PostgreSQL and Redis, which the pass-through does not need."""
         if not isinstance(self.server, BenchGateway):
             return []
@@ -215,8 +215,8 @@ def _customers(gateway: BenchGateway, plan: Plan, stack: contextlib.ExitStack) -
     first = customers[0]
     alias = {"name": ALIAS, "target": f"bench/test/{REPLY}/FRPAR"}
     first.http.post("/v1/aliases", json=alias, timeout=START_SECONDS).raise_for_status()
-    keys = [customer.another_key("bench", *BUDGETS) for customer in customers]
-    other_keys = {"plain": first.key, "poor": poor.another_key("bench", *BUDGETS)}
+    keys = [customer.another_key("bench", *LIMITS) for customer in customers]
+    other_keys = {"plain": first.key, "poor": poor.another_key("bench", *LIMITS)}
     return Target(gateway, "bench/test/", keys, other_keys)
 
 

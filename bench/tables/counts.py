@@ -88,12 +88,12 @@ def measure(servers: Servers, plan: Plan) -> Iterator[Counts]:
     """Yields a row for each kind of request. The gateway has stopped at the end."""
     gateway, pass_through = servers.targets
     pass_through.restart()
-    beside: dict[str, _Used] = {}
+    baselines: dict[str, _Used] = {}
     with _between(servers) as proxies:
         for kind in BASIC:
-            if not kind.beside:
-                beside[kind.name] = _used(pass_through, kind, plan)
-            theirs = beside[kind.beside or kind.name]
+            if not kind.compared_with:
+                baselines[kind.name] = _used(pass_through, kind, plan)
+            theirs = baselines[kind.compared_with or kind.name]
             ours = _used(gateway, kind, plan, proxies)
             yield Counts(
                 kind.name,

@@ -195,7 +195,7 @@ def profile(servers: Servers, plan: Plan) -> Iterator[Goal]:
     for fields in bodies:
         used = driver.run(gateway, driver.body_of(gateway, SHORT, **fields), connections=4, count=plan.profile_requests)
         worker += used.cpu_ms / plan.profile_requests / len(bodies)
-        together += (used.cpu_ms + used.beside_ms) / plan.profile_requests / len(bodies)
+        together += (used.cpu_ms + used.stores_ms) / plan.profile_requests / len(bodies)
     name = f"{PROFILE_RATE:,} requests a second of LiteLLM's profile: cores"
     yield Goal(f"{name} of workers", worker / 1000 * PROFILE_RATE, MOST_CORES)
     yield Goal(f"{name} with PostgreSQL and Redis", together / 1000 * PROFILE_RATE, MOST_CORES)

@@ -45,7 +45,7 @@ def measure_all(databases: MigratedDatabases, folder: Path) -> Counted:
     with running(databases, folder, PLAN, worker=QUIET_WORKER, callgrind=True) as servers:
         counted = _measure(servers, KINDS)
         gateway, _ = servers.targets
-        beside = {row.name: row.pass_through for row in counted.rows}
+        baselines = {row.name: row.pass_through for row in counted.rows}
         usual = dict(servers.gateway.env)
         for env, kinds in (
             ({"METRICS_BIND": f"127.0.0.1:{free_port()}"}, WITH_METRICS),
@@ -56,24 +56,24 @@ def measure_all(databases: MigratedDatabases, folder: Path) -> Counted:
             servers.gateway.env = usual | env
             gateway.restart()
             profiles = _profiles(gateway, kinds)
-            counted.rows.extend(_row(kind, profiles, beside) for kind in kinds)
+            counted.rows.extend(_row(kind, profiles, baselines) for kind in kinds)
         return counted
 
 
 def _measure(servers: Servers, kinds: Sequence[Kind]) -> Counted:
     """Counts on both servers at the same time, each on a core of its own if there are two."""
     gateway, pass_through = servers.targets
-    beside_them = {kind.beside or kind.name for kind in kinds}
+    baseline_names = {kind.compared_with or kind.name for kind in kinds}
     with ThreadPoolExecutor(2) as threads:
-        theirs = threads.submit(_profiles, pass_through, [kind for kind in KINDS if kind.name in beside_them])
+        theirs = threads.submit(_profiles, pass_through, [kind for kind in KINDS if kind.name in baseline_names])
         profiles = threads.submit(_profiles, gateway, kinds).result()
-    beside = {name: profile.instructions for name, profile in theirs.result().items()}
+    baselines = {name: profile.instructions for name, profile in theirs.result().items()}
     first = profiles[kinds[0].name]
-    return Counted([_row(kind, profiles, beside) for kind in kinds], dearest(first, DEAREST))
+    return Counted([_row(kind, profiles, baselines) for kind in kinds], dearest(first, DEAREST))
 
 
-def _row(kind: Kind, profiles: dict[str, Profile], beside: dict[str, float]) -> Compared:
-    return Compared(kind.name, profiles[kind.name].instructions, beside[kind.beside or kind.name])
+def _row(kind: Kind, profiles: dict[str, Profile], baselines: dict[str, float]) -> Compared:
+    return Compared(kind.name, profiles[kind.name].instructions, baselines[kind.compared_with or kind.name])
 
 
 def _profiles(target: Target, kinds: Sequence[Kind]) -> dict[str, Profile]:

@@ -93,7 +93,7 @@ def measure(servers: Servers, plan: Plan, report: Callable[[str], object]) -> It
                 yield _page(year, limit, page)
         yield _alias_statistics(year)
         yield from _offers(year)
-        yield from _beside_pages(servers, year)
+        yield from _during_pages(servers, year)
 
 
 def _fill(year: Year, report: Callable[[str], object]) -> None:
@@ -174,7 +174,7 @@ def _offers(year: Year) -> Iterator[Read]:
     yield _read("GET /v1/models, If-None-Match", times, None, str(reply.status_code))
 
 
-def _beside_pages(servers: Servers, year: Year) -> Iterator[Read]:
+def _during_pages(servers: Servers, year: Year) -> Iterator[Read]:
     """Measures another account's completions, one after another on one connection, while a page is read."""
     target, _ = servers.targets
     cookies = year.inside("session", year.customer.id)

@@ -34,7 +34,7 @@ def _requests(servers: Servers, connections: int, count: int) -> Iterator[Compar
     ]
     name = "1 connection" if connections == 1 else f"{connections} connections"
     yield Compared(f"{name}: CPU ms per request", *(one.cpu_ms / count for one in both))
-    together = [(one.cpu_ms + one.beside_ms) / count for one in both]
+    together = [(one.cpu_ms + one.stores_ms) / count for one in both]
     yield Compared(f"{name}: CPU ms with PostgreSQL's and Redis'", *together)
     yield Compared(f"{name}: requests per second", *(count / one.result.seconds for one in both))
     yield Compared(f"{name}: latency p50, ms", *(one.result.p50_ms for one in both))

@@ -86,8 +86,8 @@ class Record(NamedTuple):
     terms_id: UUID | None
 
 
-class Frozen(NamedTuple):
-    """Holds what a record's terms come to, and what is wrong with them."""
+class RecomputedTerms(NamedTuple):
+    """Holds what recomputing needs of a record's terms, and the fault that was found in them, if any."""
 
     price: Price
     rates: Rates
@@ -112,13 +112,13 @@ def columns_of_record(prefix: str = "") -> list[Any]:
     ]
 
 
-def read_record(row: tuple[Any, ...]) -> tuple[Record, Frozen | None]:
+def read_record(row: tuple[Any, ...]) -> tuple[Record, RecomputedTerms | None]:
     """Splits the values of `columns_of_record`. The frozen columns are None if the record's terms are missing."""
     record = Record._make(row[: len(Record._fields)])
-    return record, _frozen(record.terms_id, row[len(Record._fields) :])
+    return record, _recomputed_terms(record.terms_id, row[len(Record._fields) :])
 
 
-def recompute(record: Record, frozen: Frozen | None, read_usage: ReadUsage) -> Iterator[str]:
+def recompute(record: Record, frozen: RecomputedTerms | None, read_usage: ReadUsage) -> Iterator[str]:
     """Yields a line for each figure that differs from what the record's tokens, terms and upstream's usage give."""
     # 1. Tokens and terms.
     name = generation_id(record.id)
@@ -180,7 +180,7 @@ def _figures(record: Record, names: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple(getattr(record, name) for name in names)
 
 
-def _reread(record: Record, stored: Usage, frozen: Frozen, read_usage: ReadUsage) -> str | None:
+def _reread(record: Record, stored: Usage, frozen: RecomputedTerms, read_usage: ReadUsage) -> str | None:
     """Returns what is odd about the upstream's usage, read again. An estimate keeps the counts that it ended with."""
     reported, is_embedding = orjson.loads(record.upstream_usage or ""), record.endpoint == Generation.Endpoint.EMBEDDING
     dialect, flags = record.dialect or "", record.flags or ""
@@ -209,7 +209,7 @@ def _reread(record: Record, stored: Usage, frozen: Frozen, read_usage: ReadUsage
 
 
 @lru_cache(maxsize=1000)
-def _frozen(terms_id: UUID | None, stored: tuple[Any, ...]) -> Frozen | None:
+def _recomputed_terms(terms_id: UUID | None, stored: tuple[Any, ...]) -> RecomputedTerms | None:
     """Converts the frozen columns as they are stored. Returns None if the terms are missing."""
     columns = dict(zip(FROZEN, stored, strict=True))
     columns |= {name: orjson.loads(columns[name] or "null") for name in ("price_tiers", "energy_figures", "grid_basis")}
@@ -221,7 +221,9 @@ def _frozen(terms_id: UUID | None, stored: tuple[Any, ...]) -> Frozen | None:
     exact = (field for field in FrozenColumns._meta.fields if isinstance(field, ExactDecimalField))
     columns |= {field.attname: field.from_units(columns[field.attname]) for field in exact}
     terms = FrozenTerms(**columns)
-    return Frozen(terms.price, Rates(columns["account_rate"], columns["eur_rate"]), terms.energy_factors, fault)
+    return RecomputedTerms(
+        terms.price, Rates(columns["account_rate"], columns["eur_rate"]), terms.energy_factors, fault
+    )
 
 
 def _buckets(usage: Usage) -> tuple[int, int, int, int, int]:

@@ -30,7 +30,7 @@ ONE_DAY = timedelta(days=1)
 ROWS_AT_ONCE = 200  # fetched from the database at once
 
 
-class By(StrEnum):
+class GroupColumn(StrEnum):
     """Lists the columns that usage can be grouped by."""
 
     DAY = "day"
@@ -186,7 +186,9 @@ def totals(scope: Scope, days: Days) -> Totals:
     return sum((row.totals for row in breakdown(scope, days)), Totals())
 
 
-def breakdown(scope: Scope, days: Days, *by: By, parts: Sequence[Scope] = (), with_errors: bool = False) -> list[Row]:
+def breakdown(
+    scope: Scope, days: Days, *by: GroupColumn, parts: Sequence[Scope] = (), with_errors: bool = False
+) -> list[Row]:
     """Returns a row for each group that has a request, sorted by group, with two SELECTs, each by an index.
 
     `parts` restricts it to usage in at least one of them. `with_errors` adds errors, and groups that have only errors,
@@ -200,7 +202,7 @@ def breakdown(scope: Scope, days: Days, *by: By, parts: Sequence[Scope] = (), wi
     return sorted(rows, key=lambda row: [str(getattr(row, name) or "") for name in by])
 
 
-def hourly(scope: Scope, days: Days, *by: By, parts: Sequence[Scope] = ()) -> list[tuple[datetime, Row]]:
+def hourly(scope: Scope, days: Days, *by: GroupColumn, parts: Sequence[Scope] = ()) -> list[tuple[datetime, Row]]:
     """Returns a row for each UTC hour and group that has a request. Its one SELECT reads every record of these days."""
     records = Generation.objects.filter(
         _any_of(part.of_records for part in parts),
@@ -216,7 +218,7 @@ def hourly(scope: Scope, days: Days, *by: By, parts: Sequence[Scope] = ()) -> li
 
 
 def _parts(
-    scope: Scope, days: Days, by: tuple[By, ...], parts: Sequence[Scope]
+    scope: Scope, days: Days, by: tuple[GroupColumn, ...], parts: Sequence[Scope]
 ) -> Iterator[tuple[tuple[Any, ...], Totals]]:
     """Yields each group's sums, from rolled-up rows and from the tail."""
     for found in select(scope, days, by, parts).iterator(ROWS_AT_ONCE):
@@ -225,7 +227,7 @@ def _parts(
 
 
 def _failed(
-    scope: Scope, days: Days, by: tuple[By, ...], parts: Sequence[Scope]
+    scope: Scope, days: Days, by: tuple[GroupColumn, ...], parts: Sequence[Scope]
 ) -> Iterator[tuple[tuple[Any, ...], Totals]]:
     """Yields each group's errors."""
     some = _any_of(part.of_rows for part in parts)
@@ -245,13 +247,13 @@ def failures_by(failures: QuerySet[FailureDay], *columns: str) -> Iterator[tuple
         yield tuple(group), Totals(errors=int(errors), unserved=int(left))
 
 
-def _group(found: dict[str, Any], by: tuple[By, ...]) -> tuple[Any, ...]:
+def _group(found: dict[str, Any], by: tuple[GroupColumn, ...]) -> tuple[Any, ...]:
     """Returns a row's group, with None instead of NO_ALIAS and of an empty source of energy."""
     return tuple(None if found[name] in (NO_ALIAS, "") else found[name] for name in by)
 
 
 def select(
-    scope: Scope, days: Days, by: tuple[By, ...] = (), parts: Sequence[Scope] = ()
+    scope: Scope, days: Days, by: tuple[GroupColumn, ...] = (), parts: Sequence[Scope] = ()
 ) -> QuerySet[Any, dict[str, Any]]:
     """Selects rolled-up rows and the sums of the tail, in one statement."""
     # The statement reads the watermark again; this read only shows the planner how short the tail is.

@@ -20,14 +20,14 @@ Columns = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CatalogueEntry:
     """Holds a row as a file states it. `name` is its place in the file, such as `models[3] acme/meta/llama`."""
 
     file: str
     name: str
     key: str
     columns: Columns
-    regions: tuple["Entry", ...] = ()
+    regions: tuple["CatalogueEntry", ...] = ()
 
     def fault(self, field: str, reason: str) -> str:
         return ": ".join(part for part in (self.file, self.name, field, reason) if part)
@@ -49,7 +49,7 @@ class Entry:
 
 SECTIONS = ("providers", "models", "places", "grid", "energy", "exchange_rates")
 # Entries by section of the file, then by key.
-Catalogue = dict[str, dict[str, Entry]]
+Catalogue = dict[str, dict[str, CatalogueEntry]]
 
 
 def collect(paths: Iterable[Path]) -> Catalogue:
@@ -112,20 +112,20 @@ def check_references(catalogue: Catalogue, shipped_places: Callable[[], Catalogu
         raise BadCatalogue(faults)
 
 
-def _entries(file: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Entry]]:
+def _entries(file: str, values: Mapping[str, Any]) -> Iterator[tuple[str, CatalogueEntry]]:
     """Yields the entries of a validated file, each with its section."""
     for position, columns in enumerate(values["providers"]):
         slug = columns.pop("slug")
-        yield "providers", Entry(file, f"providers[{position}] {slug}", slug, columns)
+        yield "providers", CatalogueEntry(file, f"providers[{position}] {slug}", slug, columns)
     for position, columns in enumerate(values["models"]):
         key = f"{columns.pop('provider')}/{columns.pop('id')}"
         name = f"models[{position}] {key}"
         routes = [(route.pop("locode"), route) for route in columns.pop("regions")]
-        regions = tuple(Entry(file, f"{name} (region {locode})", locode, route) for locode, route in routes)
-        yield "models", Entry(file, name, key, columns, regions)
+        regions = tuple(CatalogueEntry(file, f"{name} (region {locode})", locode, route) for locode, route in routes)
+        yield "models", CatalogueEntry(file, name, key, columns, regions)
     for section in SECTIONS[2:]:
         for key, columns in values[section].items():
-            yield section, Entry(file, f"{section} {key}", key, columns)
+            yield section, CatalogueEntry(file, f"{section} {key}", key, columns)
 
 
 def _line(file: str, document: Mapping[str, Any], path: tables.Path, reason: str) -> str:
@@ -148,7 +148,7 @@ def _line(file: str, document: Mapping[str, Any], path: tables.Path, reason: str
     return ": ".join(part for part in (file, entry, dotted(rest), reason) if part)
 
 
-def _faults_of_address(region: Entry, provider: Mapping[str, Any]) -> Iterator[str]:
+def _faults_of_address(region: CatalogueEntry, provider: Mapping[str, Any]) -> Iterator[str]:
     own = region.columns["base_url"]
     if own:
         for name in _unfilled(own, provider):

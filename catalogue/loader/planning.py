@@ -12,7 +12,7 @@ from django.utils import timezone
 from catalogue import changes, price_history
 from catalogue.models import EnergyEstimate, ExchangeRate, GridIntensity, Model, Place, PriceChange, Provider, Region
 
-from .entries import Catalogue, Columns, Entry
+from .entries import Catalogue, CatalogueEntry, Columns
 from .prices import HeldPrice, without_jumps, without_rate_jump
 
 Row = TypeVar("Row", bound=DjangoModel)
@@ -192,7 +192,7 @@ class Plan:
             wanted = self.models.take(key, row, keys, entry.columns)
             self._plan_regions(entry, wanted, {} if row is None else regions.get(row.pk, {}))
 
-    def _plan_regions(self, entry: Entry, model: Model, rows: Mapping[str, Region]) -> None:
+    def _plan_regions(self, entry: CatalogueEntry, model: Model, rows: Mapping[str, Region]) -> None:
         for region in entry.regions:
             row, route, columns = rows.get(region.key), f"{entry.key}/{region.key}", region.columns
             if row is not None:

@@ -83,13 +83,13 @@ def _country() -> PatternField:
     return PatternField(_COUNTRY, "a country code of two capital letters")
 
 
-class Entry(Table):
+class FileTable(Table):
     """Is the base of every table in a file."""
 
     ignored = ANNOTATIONS
 
 
-class Auth(Entry):
+class Auth(FileTable):
     """Reads how the credential is sent; the dialect decides on absent parts."""
 
     header = PatternField(_HEADER_TOKEN, "a single HTTP token", max_length=100, default="", source="auth_header")
@@ -98,7 +98,7 @@ class Auth(Entry):
     )
 
 
-class Retention(Entry):
+class Retention(FileTable):
     """Reads for how many days a provider keeps prompts and answers by default; 0 if it does not keep them."""
 
     days = _count(0, source="retention_days")
@@ -109,7 +109,7 @@ class Retention(Entry):
 TOTALS = ("total_includes_reasoning", "total_includes_audio_prompts")
 
 
-class Provider(Entry):
+class Provider(FileTable):
     """Reads a provider, and how to call it."""
 
     slug = PatternField(
@@ -186,7 +186,7 @@ class Provider(Entry):
         return {**attrs, "name": attrs["name"] or attrs["slug"]}
 
 
-class Prices(Entry):
+class Prices(FileTable):
     """Reads published prices per 1,000,000 tokens."""
 
     prompt_per_1m_tokens = _price()
@@ -242,7 +242,7 @@ class _Bounds(serializers.Field[Range, Any, Any, Any]):
         return Range(low, value, high)
 
 
-class _PerToken(Entry):
+class _PerToken(FileTable):
     # `prompt` defaults to `output`, `cached` to `prompt`
     output = _Bounds()
     prompt = _Bounds(default=None)
@@ -253,7 +253,7 @@ class _PerToken(Entry):
         return PerToken(attrs["output"], prompt, attrs["cached"] or prompt)
 
 
-class Energy(Entry):
+class Energy(FileTable):
     """Reads the energy (Wh) and embodied carbon (gCO2e) of tokens, and returns them as they are stored."""
 
     wh = _PerToken()
@@ -277,7 +277,7 @@ class _EnergyEstimate(serializers.Field[dict[str, Any], Any, Any, Any]):
         return {"energy_per_token_wh": figures_in(figures).wh.output.value, "figures": figures}
 
 
-class RegionOfModel(Entry):
+class RegionOfModel(FileTable):
     """Reads a place from which a model is served."""
 
     locode = PatternField(rf"{GLOBAL}|{_LOCODE}", f"{GLOBAL} or a UN/LOCODE without spaces (FRPAR)")
@@ -292,7 +292,7 @@ class RegionOfModel(Entry):
     daily_token_quota = _count(0, _MOST_IN_BIG_INTEGER, default=0)
 
 
-class Capabilities(Entry):
+class Capabilities(FileTable):
     """Reads the capabilities of a model; an absent one is unknown."""
 
     streaming = _flag(default=None)
@@ -300,7 +300,7 @@ class Capabilities(Entry):
     image_input = _flag(default=None)
 
 
-class Model(Entry):
+class Model(FileTable):
     """Reads an offer of a provider. Afterwards each region has its prices, and one is the default."""
 
     provider = LineField(max_length=100)
@@ -353,7 +353,7 @@ class Model(Entry):
         return {**attrs, "regions": regions}
 
 
-class Place(Entry):
+class Place(FileTable):
     """Reads a place, by its UN/LOCODE."""
 
     name = LineField(max_length=200)
@@ -363,7 +363,7 @@ class Place(Entry):
     grid_zone = PatternField(r"[A-Z]{2}[A-Z0-9-]*", "a zone such as SE3 or IT-NORD", max_length=20, default="")
 
 
-class ExchangeRates(Entry):
+class ExchangeRates(FileTable):
     """Reads how many units of each currency 1 EUR is."""
 
     as_of = IsoDate(default=None)
@@ -377,7 +377,7 @@ class ExchangeRates(Entry):
         return {currency: {**rate, "as_of": attrs["as_of"]} for currency, rate in rates.items()}
 
 
-class File(Entry):
+class File(FileTable):
     """Reads a whole file: lists of providers and models, and other facts by key."""
 
     providers = Provider(many=True, default=list, error_messages={"not_a_list": "must be a list"})

@@ -16,7 +16,7 @@ from django.utils.http import urlencode
 from accounts.models import Account, ApiKey
 from aliases.models import Alias, AliasEvent
 from billing.models import NO_ALIAS
-from billing.usage.statistics import By, Days, Scope
+from billing.usage.statistics import Days, GroupColumn, Scope
 
 DEFAULT_DAYS = "30"
 WINDOWS = {
@@ -52,11 +52,11 @@ class Grouping(StrEnum):
     ALIAS = "alias"
 
 
-COLUMNS: dict[Grouping, tuple[By, ...]] = {
-    Grouping.MODEL: (By.PROVIDER, By.MODEL),
-    Grouping.KEY: (By.KEY,),
-    Grouping.REGION: (By.REGION,),
-    Grouping.ALIAS: (By.ALIAS,),
+COLUMNS: dict[Grouping, tuple[GroupColumn, ...]] = {
+    Grouping.MODEL: (GroupColumn.PROVIDER, GroupColumn.MODEL),
+    Grouping.KEY: (GroupColumn.KEY,),
+    Grouping.REGION: (GroupColumn.REGION,),
+    Grouping.ALIAS: (GroupColumn.ALIAS,),
 }
 # A link to a part of usage groups it by the first of these that it is not narrowed to.
 WITHIN = (Grouping.MODEL, Grouping.REGION, Grouping.KEY, Grouping.ALIAS)

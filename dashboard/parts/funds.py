@@ -8,7 +8,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from billing.models import Wallet
-from billing.usage.statistics import By, Days, Scope, Totals, breakdown
+from billing.usage.statistics import Days, GroupColumn, Scope, Totals, breakdown
 
 WINDOW_DAYS = 30  # UTC days, today included
 PACE_DAYS = 7  # the days whose mean cost is the rate of spending
@@ -46,7 +46,7 @@ class Funds:
 
 def usage_by_day(scope: Scope, days: Days, *, with_errors: bool = True) -> dict[date, Totals]:
     """Returns the totals of each day, which the tiles of pages add up, with three SELECTs, or two without errors."""
-    rows = breakdown(scope, days, By.DAY, with_errors=with_errors)
+    rows = breakdown(scope, days, GroupColumn.DAY, with_errors=with_errors)
     return {row.day: row.totals for row in rows if row.day is not None}
 
 

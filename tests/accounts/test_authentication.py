@@ -68,7 +68,7 @@ def test_another_shape_is_malformed(gateway: GatewayServer, method: str, path: s
 
 
 @either_plane
-def test_a_well_shaped_key_that_nobody_owns_is_not_registered(gateway: GatewayServer, method: str, path: str) -> None:
+def test_a_well_shaped_key_without_an_owner_is_not_registered(gateway: GatewayServer, method: str, path: str) -> None:
     reply = call(gateway, method, path, f"Bearer sk-gw-{BODY_43}")
     assert refusal(reply) == (401, "authentication_error", "api_key_not_registered", None)
 

@@ -45,7 +45,7 @@ def test_customers_are_looked_after(support: Client) -> None:
     assert not User.objects.get(email=MEMBER).is_active
 
 
-def test_nobody_is_given_rights_but_by_superusers(support: Client) -> None:
+def test_only_superusers_give_rights(support: Client) -> None:
     User.objects.create_user(MEMBER)
     asked = RISING | {
         "email": MEMBER,

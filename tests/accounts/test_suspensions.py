@@ -68,7 +68,7 @@ def test_a_wrong_key_of_a_suspended_account_learns_nothing(gateway: GatewayServe
     assert refusal(account.http.post(PATH, json=question("echo"))).code == "api_key_not_registered"
 
 
-def test_an_empty_account_that_is_suspended_is_told_of_the_suspension(
+def test_the_owner_of_an_empty_suspended_account_reads_of_the_suspension(
     gateway: GatewayServer, account: Customer
 ) -> None:
     gateway.manage("grant_credit", account.name, "-100", "--reference", "taken", "--correction").ok()
@@ -145,7 +145,7 @@ def test_a_suspension_is_begun_and_lifted_once(acme: Account) -> None:
 
 
 @pytest.mark.django_db
-def test_owners_are_told_once_of_a_suspension_and_of_its_end(acme: Account) -> None:
+def test_owners_get_one_mail_about_a_suspension_and_one_about_its_end(acme: Account) -> None:
     joined(acme, "member@acme.example")
     suspensions.suspend(acme, REASON, by=None)
     assert [notices.send_due(), notices.send_due()] == [1, 0]
@@ -157,7 +157,7 @@ def test_owners_are_told_once_of_a_suspension_and_of_its_end(acme: Account) -> N
 
 
 @pytest.mark.django_db
-def test_a_suspension_that_was_lifted_before_anybody_was_told_is_told_as_its_end_alone(acme: Account) -> None:
+def test_only_the_end_of_a_suspension_is_announced_if_it_was_lifted_before_any_mail(acme: Account) -> None:
     suspensions.suspend(acme, REASON, by=None)
     suspensions.lift(acme, by=None)
     notices.send_due()

@@ -23,7 +23,7 @@ def test_a_rename_keeps_everything_else(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("target", ["", {}, {"provider": "", "canonical_id": "", "locode": ""}])
-def test_empty_is_absent_so_that_a_name_beside_it_is_a_rename_only(caller: Caller, target: object) -> None:
+def test_a_name_with_an_empty_target_is_only_a_rename(caller: Caller, target: object) -> None:
     caller.create("fast", ECHO)
     renamed = caller.patch("fast", name="quick", provider="", canonical_id="", locode="", target=target)
     assert (renamed.status, renamed.body["name"], renamed.body["target"]) == (200, "quick", ECHO)
@@ -127,7 +127,7 @@ def test_a_repoint_is_priced_in_the_accounts_own_currency(served: None) -> None:
 
 
 @pytest.mark.parametrize("target", ["sim/test/resting/FRPAR", "sim/test/embedding/FRPAR"])
-def test_a_repoint_may_go_where_a_create_may(caller: Caller, target: str) -> None:
+def test_a_repoint_accepts_every_target_that_a_create_accepts(caller: Caller, target: str) -> None:
     caller.create("fast", ECHO)
     assert caller.patch("fast", target=target).body["target"] == target
 
@@ -182,7 +182,7 @@ def test_the_order_is_name_target_taken(caller: Caller) -> None:
     assert caller.patch("fast", name="quick", target=CHUNKS).refusal == EXISTS
 
 
-def test_an_alias_that_is_absent_is_told_before_anything_else(caller: Caller) -> None:
+def test_an_absent_alias_is_reported_before_any_other_fault(caller: Caller) -> None:
     assert caller.patch("absent", name="-", target="nothing").refusal == NOT_FOUND
     assert caller.send("PATCH", f"{ALIASES}/absent", b"{").refusal == NOT_FOUND
 

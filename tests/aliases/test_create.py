@@ -118,7 +118,7 @@ def test_the_synthesized_region_is_global(caller: Caller) -> None:
         ),
     ],
 )
-def test_where_they_disagree_the_flat_field_wins(caller: Caller, body: dict[str, Any], target: str) -> None:
+def test_the_flat_field_wins_if_they_disagree(caller: Caller, body: dict[str, Any], target: str) -> None:
     assert caller.post(name="fast", **body).body["target"] == target
 
 

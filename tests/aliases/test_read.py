@@ -91,7 +91,7 @@ def test_another_accounts_alias_is_nowhere(caller: Caller, stranger: Caller) -> 
 
 
 @pytest.mark.parametrize("name", NO_NAMES)
-def test_a_name_that_is_none_is_not_found(caller: Caller, name: str) -> None:
+def test_a_malformed_name_is_not_found(caller: Caller, name: str) -> None:
     caller.create("fast")
     for method, tail in NAMED:
         reply = caller.send(method, f"{ALIASES}{tail.replace('fast', name)}", {"target": ECHO})
@@ -108,7 +108,7 @@ def test_other_paths_are_unknown(caller: Caller, path: str) -> None:
 
 
 @pytest.mark.parametrize(("method", "tail"), ENDPOINTS)
-def test_nobody_gets_in_without_a_key(caller: Caller, method: str, tail: str) -> None:
+def test_a_request_without_a_key_is_refused(caller: Caller, method: str, tail: str) -> None:
     caller.create("fast")
     response = Client().generic(method, f"{ALIASES}{tail}")
     assert response.status_code == 401

@@ -97,7 +97,7 @@ def test_a_row_is_one_whatever_keys_endpoints_and_days_it_came_from(caller: Call
     assert row["requests"] == 3
 
 
-def test_the_display_name_is_absent_where_the_catalogue_has_none(caller: Caller) -> None:
+def test_the_display_name_is_absent_if_the_catalogue_has_none(caller: Caller) -> None:
     alias = caller.create("fast")
     used(caller, alias, model="test/long-gone")
     used(caller, alias, model="test/chunks")

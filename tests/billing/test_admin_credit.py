@@ -99,7 +99,7 @@ def test_what_was_asked_can_be_changed(staff: Client, account: Account, address:
     assert "Paid by bank transfer.</textarea>" in response.text
 
 
-def test_a_confirmed_grant_is_booked_and_told(staff: Client, account: Account, address: str) -> None:
+def test_a_confirmed_grant_is_booked_and_announced(staff: Client, account: Account, address: str) -> None:
     response = staff.post(address, FIELDS | CONFIRMED, follow=True)
     assert response.redirect_chain == [(f"/admin/accounts/account/{account.pk}/change/", 302)]
     assert "Recorded a grant of 25.50 EUR. The balance is 125.50 EUR." in words(response)
@@ -185,7 +185,7 @@ def test_another_amount_under_a_reference_is_refused_when_confirmed(
     ],
 )
 @pytest.mark.parametrize("confirmed", [{}, CONFIRMED], ids=["asked", "confirmed"])
-def test_a_fault_is_told_beside_its_field_and_books_nothing(
+def test_a_fault_is_shown_at_its_field_and_books_nothing(
     staff: Client, account: Account, address: str, fields: dict[str, str], expected: str, confirmed: dict[str, str]
 ) -> None:
     response = staff.post(address, FIELDS | fields | confirmed)
@@ -229,5 +229,5 @@ def test_the_form_needs_its_token(account: Account, address: str) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["nonsense", "0199f000-0000-7000-8000-000000000000"])
-def test_an_account_that_is_none_is_not_found(staff: Client, wanted: str) -> None:
+def test_an_unknown_account_is_not_found(staff: Client, wanted: str) -> None:
     assert staff.get(f"/admin/accounts/account/{wanted}/credit/").status_code == 404

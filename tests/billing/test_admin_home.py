@@ -121,7 +121,7 @@ def test_those_who_spent_most_in_two_weeks_come_first(admin_client: Client) -> N
     assert lines(admin_client, "customers") == ["Umbrella 3 0.0025 USD 0.0025", "Acme 1 0.0008 EUR 0.0008"]
 
 
-def test_a_shipped_catalogue_of_more_than_sixty_days_is_told(
+def test_a_shipped_catalogue_older_than_sixty_days_is_reported(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     today = timezone.now().date()

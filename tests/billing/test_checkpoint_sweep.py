@@ -138,7 +138,7 @@ def broken(account: Account) -> dict[str, str]:
     }
 
 
-def test_what_cannot_be_settled_stays_and_holds_up_nobody(acme: Account, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unsettleable_checkpoint_stays_and_delays_no_other(acme: Account, caplog: pytest.LogCaptureFixture) -> None:
     kinds = broken(acme)
     ids = [uuid7() for _ in kinds]
     for id_, content in zip(ids, kinds.values(), strict=True):
@@ -269,7 +269,7 @@ def test_the_sweeper_and_a_settlement_do_not_wait_for_each_other_in_a_ring(
     assert mismatches() == []
 
 
-def test_a_wallet_that_stays_locked_holds_up_nobody_else(acme: Account) -> None:
+def test_a_wallet_that_stays_locked_delays_no_other_account(acme: Account) -> None:
     options = connections["settlement"].settings_dict["OPTIONS"]
     other = new_account("Other", credit="1")
     leave(stopped(acme))

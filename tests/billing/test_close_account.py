@@ -56,7 +56,7 @@ def test_its_keys_fail_from_the_next_request_on_and_the_statement_has_every_requ
 
 @pytest.mark.also_sqlite
 @pytest.mark.also_fastpath_off
-def test_a_key_that_was_made_in_the_moment_of_the_closing_is_told_that_the_account_is_closed(
+def test_a_key_that_was_created_during_the_closing_is_refused_because_the_account_is_closed(
     gateway: GatewayServer, account: Customer, tmp_path: Path
 ) -> None:
     (digests,) = gateway.query(
@@ -77,7 +77,7 @@ def test_a_key_that_was_made_in_the_moment_of_the_closing_is_told_that_the_accou
 
 
 @pytest.mark.django_db
-def test_its_members_read_and_are_told_why_and_its_invitations_lead_nowhere(acme: Account) -> None:
+def test_its_members_can_read_its_pages_and_its_invitations_are_revoked(acme: Account) -> None:
     keys.issue(acme, name="test")
     owner = User.objects.get(email=OWNER)
     invitation = invitations.invite(acme.pk, "guest@elsewhere.example", "member", by=owner)
@@ -100,7 +100,7 @@ def test_its_members_read_and_are_told_why_and_its_invitations_lead_nowhere(acme
 
 
 @pytest.mark.django_db
-def test_a_suspended_account_is_closed_and_its_owners_are_not_told_of_a_lifting(acme: Account) -> None:
+def test_closing_a_suspended_account_does_not_announce_a_lifted_suspension(acme: Account) -> None:
     suspensions.suspend(acme, "Abuse report 4711", by=None)
     closing.close(acme, REASON, by=None)
     assert Suspension.objects.get(ended_at=None).reason == REASON
@@ -121,7 +121,7 @@ def test_a_statement_that_cannot_be_written_leaves_the_account_open(acme: Accoun
 
 
 @pytest.mark.django_db
-def test_it_gets_no_keys_and_no_suspension_and_both_are_told_that_it_is_closed(acme: Account) -> None:
+def test_new_keys_and_suspensions_are_refused_because_the_account_is_closed(acme: Account) -> None:
     closing.close(acme, REASON, by=None)
     closed = Account.objects.get(pk=acme.pk)
     with pytest.raises(AccountClosed, match="This account is closed"):

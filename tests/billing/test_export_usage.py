@@ -274,7 +274,7 @@ def test_days_are_whole_and_utc(acme: Account) -> None:
     assert to_text(period.until) == "2026-10-31T23:59:59.999999Z"
 
 
-def test_nobody_elses_records_are_exported(acme: Account) -> None:
+def test_records_of_other_accounts_are_not_exported(acme: Account) -> None:
     settle(new_account("Zenith"))
     lines, total = exported(acme)
     assert (lines, total["closing_balance"]) == ([], "10.00")
@@ -313,7 +313,7 @@ def test_every_account_gets_a_file_of_its_own(acme: Account, tmp_path: Path) -> 
     assert {path.name for path in tmp_path.glob("*.jsonl")} == {f"{acme.pk}.jsonl", f"{zenith.pk}.jsonl"}
 
 
-def test_the_accounts_whose_books_do_not_add_up_are_named_behind_all_files(acme: Account, tmp_path: Path) -> None:
+def test_accounts_whose_books_do_not_add_up_are_named_after_all_files(acme: Account, tmp_path: Path) -> None:
     record = settle(acme)
     Generation.objects.filter(pk=record.pk).update(cost=Decimal(1), prompt_cost=Decimal(1), completion_cost=Decimal(0))
     new_account("Zenith", credit="5")
@@ -353,7 +353,7 @@ def test_what_is_booked_meanwhile_is_left_to_the_next_statement(acme: Account) -
     assert (totals.requests, totals.closing_balance, totals.reconciled) == (1, Decimal("9.99916"), True)
 
 
-def test_keys_that_bore_one_name_are_told_apart_by_their_ids(acme: Account) -> None:
+def test_keys_that_had_the_same_name_are_distinguished_by_their_ids(acme: Account) -> None:
     first, _ = new_key(acme, "laptop")
     settle(acme, key=first)
     keys.delete(first)

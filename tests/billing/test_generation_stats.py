@@ -50,7 +50,7 @@ def holder(db: None) -> Holder:
     return Holder.of()
 
 
-def test_it_tells_what_the_answer_told_and_more(account: Customer) -> None:
+def test_it_has_the_metadata_of_the_answer_and_more(account: Customer) -> None:
     answered = answer(account, "sim/test/echo/DEFRA")
     found, metadata = stats(account, answered["id"]), answered["gateway_metadata"]
     assert found.pop("created_at").endswith("Z")
@@ -210,7 +210,7 @@ def test_a_fallback_is_shown_with_who_was_tried(holder: Holder) -> None:
     }
 
 
-def test_a_first_token_nobody_timed_is_null(holder: Holder) -> None:
+def test_an_unmeasured_time_to_first_token_is_null(holder: Holder) -> None:
     record = served(holder.account, first_token_ms=None)
     ledger.book(record, using="default")
     latency = holder.read(f"/v1/generation/{record.public_id}")["latency"]

@@ -145,7 +145,7 @@ def test_records_of_one_moment_are_neither_repeated_nor_skipped(holder: Holder) 
     assert len(set(found)) == 10
 
 
-def test_a_page_holds_a_hundred_unless_told_otherwise(holder: Holder) -> None:
+def test_a_page_holds_a_hundred_by_default(holder: Holder) -> None:
     store(holder.key, seconds(1001))
     assert len(holder.read(PATH)["data"]) == 100
     assert len(holder.read(PATH, limit=1000)["data"]) == 1000
@@ -321,7 +321,7 @@ def test_a_cursor_that_somebody_wrote_is_refused(holder: Holder) -> None:
         assert holder.refusal(PATH, after=bad) == (*BAD_REQUEST, "after"), bad
 
 
-def test_a_cursor_tells_nobody_what_it_is_signed_with(holder: Holder) -> None:
+def test_a_cursor_does_not_reveal_its_signing_key(holder: Holder) -> None:
     store(holder.key, seconds(3))
     assert str(holder.key.pk.hex) not in cursor(holder)
 
@@ -359,7 +359,7 @@ def test_each_record_keeps_the_balance_that_it_left(holder: Holder) -> None:
     assert balances == [99.99748, 99.99832, 99.99916]
 
 
-def test_nobody_elses_records_are_listed(holder: Holder) -> None:
+def test_records_of_other_accounts_are_not_listed(holder: Holder) -> None:
     store(Holder.of().key, seconds(2))
     assert holder.read(PATH)["data"] == []
     assert Generation.objects.count() == 2

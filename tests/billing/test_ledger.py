@@ -351,7 +351,7 @@ def test_a_reference_used_by_two_operators_at_once_grants_once() -> None:
 
 
 @in_one_transaction
-def test_a_record_keeps_its_tiers_and_is_silent_where_it_has_none() -> None:
+def test_a_record_keeps_its_tiers_and_omits_them_if_it_has_none() -> None:
     acme = new_account()
     flat, tiered = served(acme), served(acme, price=TIERED_PRICE)
     for generation in (flat, tiered):

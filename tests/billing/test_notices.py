@@ -56,7 +56,7 @@ def expiring(account: Account, *, in_days: float, after_days: float, name: str =
     return ApiKey.objects.get(pk=key.pk)
 
 
-def test_a_balance_that_falls_below_the_accounts_threshold_is_told_once_until_it_has_recovered(
+def test_a_balance_below_the_accounts_threshold_is_announced_once_until_it_has_recovered(
     account: Account, settings: Settings
 ) -> None:
     settings.PUBLIC_URL = "https://gateway.example"
@@ -76,7 +76,7 @@ def test_a_balance_that_falls_below_the_accounts_threshold_is_told_once_until_it
     assert mailed() == [(OWNER, "Acme: the balance is low")]
 
 
-def test_an_account_that_is_used_up_is_told_and_one_that_never_had_credit_is_not(account: Account) -> None:
+def test_an_exhausted_account_gets_a_mail_and_one_that_never_had_credit_does_not(account: Account) -> None:
     joined(open_for(name="New", credit=None), OWNER, "owner")
     assert mailed() == []
     take(account, "-11.5")
@@ -85,13 +85,13 @@ def test_an_account_that_is_used_up_is_told_and_one_that_never_had_credit_is_not
     assert mailed() == []
 
 
-def test_without_a_threshold_only_zero_is_told(account: Account) -> None:
+def test_without_a_threshold_only_a_balance_of_zero_is_announced(account: Account) -> None:
     Account.objects.update(low_balance=None)
     take(account, "-9.99")
     assert mailed() == []
 
 
-def test_a_key_that_expires_within_seven_days_is_told_to_every_owner(account: Account) -> None:
+def test_every_owner_gets_a_mail_about_a_key_that_expires_within_seven_days(account: Account) -> None:
     joined(account, OTHER, "owner")
     key = expiring(account, in_days=6.9, after_days=90)
     subject = "Acme: the API key laptop expires soon"
@@ -139,7 +139,7 @@ def test_only_keys_that_are_about_to_expire_cause_mail(account: Account) -> None
     assert mailed() == []
 
 
-def test_a_key_that_an_earlier_release_told_too_early_is_told_at_its_time(account: Account) -> None:
+def test_a_key_that_an_earlier_release_announced_too_early_is_announced_again_in_time(account: Account) -> None:
     key, _ = keys.issue(account, name="laptop", lifetime="90d")
     (owner,) = User.objects.filter(email=OWNER)
     Notice.objects.create(

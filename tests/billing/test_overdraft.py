@@ -41,7 +41,7 @@ def alerted() -> list[str]:
     return sorted(OverdraftAlert.objects.values_list("account__name", flat=True))
 
 
-def test_staff_are_told_by_mail_and_in_the_log(account: Account, caplog: pytest.LogCaptureFixture) -> None:
+def test_staff_get_a_mail_and_the_log_a_line(account: Account, caplog: pytest.LogCaptureFixture) -> None:
     User.objects.create_user("one@example.com", is_staff=True)
     User.objects.create_user("two@example.com", is_staff=True)
     User.objects.create_user("gone@example.com", is_staff=True, is_active=False)
@@ -64,7 +64,7 @@ def test_far_is_more_than_the_threshold(account: Account, amount: str, is_far: b
     assert alerted() == ["Acme"] * is_far
 
 
-def test_it_is_told_once_until_the_account_has_recovered(account: Account) -> None:
+def test_it_is_announced_once_until_the_account_has_recovered(account: Account) -> None:
     take(account, "-12")
     assert [look(), look()] == [1, 0]
     ledger.grant(account.pk, Decimal("10.5"), "not enough")
@@ -86,7 +86,7 @@ def test_the_threshold_is_a_setting_and_zero_is_off(account: Account, settings: 
     assert look() == 1
 
 
-def test_alerts_go_away_where_none_are_raised_any_more(account: Account, settings: Settings) -> None:
+def test_alerts_are_removed_if_they_are_no_longer_raised(account: Account, settings: Settings) -> None:
     take(account, "-50")
     look()
     settings.GATEWAY_OVERDRAFT_ALERT = 0
@@ -95,7 +95,7 @@ def test_alerts_go_away_where_none_are_raised_any_more(account: Account, setting
     assert alerted() == []
 
 
-def test_many_at_once_are_told_in_rounds_of_the_worst(account: Account) -> None:
+def test_many_overdrafts_are_announced_in_rounds_the_worst_first(account: Account) -> None:
     for number in range(3):
         take(open_for(name=f"Account {number}", credit="1"), f"-{20 + number}")
     assert look(most=2) == 2

@@ -80,7 +80,7 @@ def test_every_index_constraint_and_grant_stays_and_records_go_on_being_settled(
 
 
 @pytest.mark.django_db
-def test_a_run_goes_on_where_another_was_cut_off_and_then_has_nothing_to_do(
+def test_a_run_continues_one_that_was_cut_off_and_then_has_nothing_to_do(
     proofs_at_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account, now = open_for(), timezone.now()

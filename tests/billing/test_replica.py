@@ -33,7 +33,7 @@ def standby(primary: PrivatePostgres) -> Iterator[PrivatePostgres]:
         yield own.start()
 
 
-def test_lists_come_from_a_standby_and_from_the_primary_where_that_is_behind_or_away(
+def test_lists_come_from_a_standby_or_from_the_primary_if_the_standby_lags_or_is_away(
     primary: PrivatePostgres,
     simulator: Simulator,
     tmp_path_factory: pytest.TempPathFactory,

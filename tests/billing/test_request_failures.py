@@ -72,7 +72,7 @@ def test_a_failed_provider_is_named_with_its_status(account: Customer) -> None:
     assert (row["outcome"], row["code"], row["upstream_status"]) == ("failed", "provider_error", 500)
 
 
-def test_a_broken_stream_has_a_row_beside_its_record(account: Customer) -> None:
+def test_a_broken_stream_has_a_failure_in_addition_to_its_record(account: Customer) -> None:
     reply = chat(account, "sim/test/drop", stream=True)
     assert reply.status_code == 200
     row = row_of(account.gateway, reply.headers["X-Request-Id"])
@@ -182,7 +182,7 @@ def test_a_flood_leaves_few_rows_and_exact_counts(db: None) -> None:
 FLOOD = 300
 
 
-def test_a_flood_of_refusals_keeps_nobody_waiting_and_is_counted_to_the_last(
+def test_a_flood_of_refusals_delays_no_request_and_is_counted_completely(
     account: Customer, open_account: OpenAccount
 ) -> None:
     """There are many clients without credit, and one with; only the worker's beat waits for counts."""

@@ -150,7 +150,7 @@ def test_a_record_without_a_cost_waits_for_one_that_has(acme: Account) -> None:
     assert equals_the_records(acme, today)
 
 
-def test_a_sum_that_no_column_holds_stays_in_the_tail_and_holds_up_nobody(acme: Account) -> None:
+def test_a_sum_that_is_too_large_for_its_column_stays_in_the_tail_and_does_not_delay_others(acme: Account) -> None:
     too_much: dict[str, Any] = {"energy_wh": Decimal(900_000_000)}
     if connection.vendor == "sqlite":  # SQLite cannot add that up in a statement, and refuses
         too_much = {"prompt_tokens": 2**62}

@@ -270,9 +270,7 @@ def test_what_a_full_disk_took_of_an_outcome_is_given_back(acme: Account, folder
     assert replay_spool() == 1
 
 
-def test_what_nobody_finished_writing_is_removed_when_nobody_can_be_writing_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partial_file_is_removed_once_its_process_has_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir()
     partials = {folder / f"{'0' * 32}.{pid}{spool.PARTIAL}" for pid in (os.getpid(), NOBODY)}
     for partial in partials:

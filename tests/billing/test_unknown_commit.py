@@ -85,7 +85,7 @@ def test_a_backend_that_is_killed_while_it_waits_is_tried_again(
     assert_settled_once(generation, settlement)
 
 
-def test_a_record_that_is_found_is_on_the_disk_before_anybody_is_told(acme: Account) -> None:
+def test_a_record_that_is_found_is_flushed_to_disk_before_the_answer(acme: Account) -> None:
     """Its commit may not have waited for the disk, and its writer may have stopped right after it."""
     generation = served(acme)
     with connections["settlement"].cursor() as cursor:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from accounts.models import Account, ApiKey
 from billing.models import NO_ALIAS, DailyUsage, Generation
-from billing.usage.statistics import By, Days, Scope, Totals, breakdown, select, totals
+from billing.usage.statistics import Days, GroupColumn, Scope, Totals, breakdown, select, totals
 from catalogue.pricing import Usage
 from gateway.ids import uuid7
 from tests.billing.api import seconds, store
@@ -25,7 +25,7 @@ from tests.factories import new_account, new_key, served
 
 pytestmark = pytest.mark.django_db
 
-GROUPINGS = list(chain.from_iterable(combinations(By, count) for count in (0, 1, 2, len(By))))
+GROUPINGS = list(chain.from_iterable(combinations(GroupColumn, count) for count in (0, 1, 2, len(GroupColumn))))
 ALIASES = [uuid7(), uuid7()]  # for the first and the second account
 
 exact = st.decimals(min_value=0, max_value=1_000_000, places=10)
@@ -80,7 +80,7 @@ class World:
         record = served(self.accounts[who], Usage(0, 0), priced=False, **(money if priced else {}), **step)
         settled_at(self.now, record)
 
-    def check(self, days: Days, by: tuple[By, ...]) -> None:
+    def check(self, days: Days, by: tuple[GroupColumn, ...]) -> None:
         """Compares every scope of the first account with its records."""
         account, (key, _) = self.accounts[0], self.keys[0]
         scopes: list[dict[str, Any]] = [{}, {"key_id": key.pk}, {"alias_id": ALIASES[0]}]
@@ -94,7 +94,7 @@ class World:
             assert totals(scope, days) == added_up(records).get((), Totals())
 
 
-def check_story(steps: list[dict[str, Any]], first: int, length: int, by: tuple[By, ...]) -> None:
+def check_story(steps: list[dict[str, Any]], first: int, length: int, by: tuple[GroupColumn, ...]) -> None:
     days = Days(START.date() + timedelta(days=first), START.date() + timedelta(days=first + length))
     with transaction.atomic():
         world = World()
@@ -113,7 +113,7 @@ stories = given(story, st.integers(0, 5), st.integers(0, 5), st.sampled_from(GRO
 @settings(max_examples=6)
 @stories
 def test_statistics_equal_the_records_wherever_the_watermark_stands(
-    steps: list[dict[str, Any]], first: int, length: int, by: tuple[By, ...]
+    steps: list[dict[str, Any]], first: int, length: int, by: tuple[GroupColumn, ...]
 ) -> None:
     check_story(steps, first, length, by)
 
@@ -122,7 +122,7 @@ def test_statistics_equal_the_records_wherever_the_watermark_stands(
 @settings(max_examples=100)
 @stories
 def test_statistics_equal_the_records_of_many_stories(
-    steps: list[dict[str, Any]], first: int, length: int, by: tuple[By, ...]
+    steps: list[dict[str, Any]], first: int, length: int, by: tuple[GroupColumn, ...]
 ) -> None:
     check_story(steps, first, length, by)
 
@@ -140,7 +140,7 @@ def test_days_are_utc_s_and_both_ends_count(acme: Account) -> None:
     assert totals(Scope(acme.pk), day).requests == 2
     advance_all()
     assert totals(Scope(acme.pk), day).requests == 2
-    assert [row.totals.requests for row in breakdown(Scope(acme.pk), MONTH, By.DAY)] == [2, 1]
+    assert [row.totals.requests for row in breakdown(Scope(acme.pk), MONTH, GroupColumn.DAY)] == [2, 1]
 
 
 def test_a_period_until_now_ends_today() -> None:
@@ -160,7 +160,7 @@ def test_absent_is_not_zero(acme: Account) -> None:
 
 def test_nothing_is_nothing(acme: Account) -> None:
     assert totals(Scope(acme.pk), MONTH) == Totals()
-    assert breakdown(Scope(acme.pk), MONTH, By.DAY) == []
+    assert breakdown(Scope(acme.pk), MONTH, GroupColumn.DAY) == []
 
 
 def test_requests_without_an_alias_are_a_group_of_their_own(acme: Account) -> None:
@@ -169,7 +169,7 @@ def test_requests_without_an_alias_are_a_group_of_their_own(acme: Account) -> No
     settled_at(START, served(acme))
     advance_until(START)
     settled_at(START + timedelta(hours=1), served(acme))
-    found = {row.alias_id: row.totals.requests for row in breakdown(Scope(acme.pk), MONTH, By.ALIAS)}
+    found = {row.alias_id: row.totals.requests for row in breakdown(Scope(acme.pk), MONTH, GroupColumn.ALIAS)}
     assert found == {None: 3, ALIASES[0]: 1}
 
 
@@ -191,7 +191,7 @@ def test_parts_of_a_scope_and_the_rest_are_the_whole(acme: Account, is_rolled_up
         advance_all()
     scope = Scope(acme.pk)
     parts = [replace(scope, alias_id=NO_ALIAS), replace(scope, model="test/c")]
-    rows = breakdown(scope, MONTH, By.MODEL, parts=parts)
+    rows = breakdown(scope, MONTH, GroupColumn.MODEL, parts=parts)
     assert [(row.model, row.totals.requests) for row in rows] == [("test/a", 1), ("test/b", 1), ("test/c", 1)]
     part = sum((row.totals for row in rows), Totals())
     left = totals(scope, MONTH) - part
@@ -208,7 +208,7 @@ def test_sums_outgrow_a_column_only_in_statistics(acme: Account) -> None:
     expected = totals(Scope(acme.pk), MONTH).energy_wh
     advance_all()
     assert totals(Scope(acme.pk), MONTH).energy_wh == expected
-    assert expected == most * len(breakdown(Scope(acme.pk), MONTH, By.DAY))
+    assert expected == most * len(breakdown(Scope(acme.pk), MONTH, GroupColumn.DAY))
 
 
 # The scopes cover a year of an alias. Its records are not counted: a row for each day and route is read, and the tail.
@@ -261,7 +261,7 @@ def _year(key: ApiKey, alias_id: Any) -> Iterator[DailyUsage]:
             )
 
 
-ROUTE = (By.PROVIDER, By.MODEL, By.REGION)
+ROUTE = (GroupColumn.PROVIDER, GroupColumn.MODEL, GroupColumn.REGION)
 
 
 def test_five_million_records_are_two_selects(scopes: list[Scope], django_assert_num_queries: Any) -> None:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from billing.ledger import booking as ledger
 from billing.models import DailyUsage, Generation, UsageWatermark
 from billing.usage import rollups
-from billing.usage.statistics import By, Days, Totals
+from billing.usage.statistics import Days, GroupColumn, Totals
 from gateway.money import EXACT
 
 AT_ONCE = timedelta(0)
@@ -56,12 +56,12 @@ def watermark(account_id: UUID) -> datetime:
     return UsageWatermark.objects.get(pk=account_id).rolled_until
 
 
-def added_up(records: Iterable[Generation], by: Iterable[By] = ()) -> dict[tuple[Any, ...], Totals]:
+def added_up(records: Iterable[Generation], by: Iterable[GroupColumn] = ()) -> dict[tuple[Any, ...], Totals]:
     """Adds the records up one by one, without using the product's code for it."""
     groups: dict[tuple[Any, ...], list[Generation]] = defaultdict(list)
     for record in records:
         day = record.created_at.astimezone(UTC).date()
-        groups[tuple(day if name is By.DAY else getattr(record, name) for name in by)].append(record)
+        groups[tuple(day if name is GroupColumn.DAY else getattr(record, name) for name in by)].append(record)
     return {group: _totals(of_group) for group, of_group in groups.items()}
 
 

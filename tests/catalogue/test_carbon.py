@@ -13,7 +13,7 @@ USAGE = Usage(uncached_prompt=800, cache_read=200, completion=500)
 PER_TOKEN, PER_PROMPT_TOKEN = Decimal("0.0002"), Decimal("0.00002")
 
 
-def test_prompt_tokens_have_a_factor_of_their_own_where_it_is_known() -> None:
+def test_prompt_tokens_have_their_own_factor_if_it_is_known() -> None:
     footprint = footprint_of(USAGE, EnergyFactors(PER_TOKEN, PER_PROMPT_TOKEN, 44))
     assert footprint == Footprint(1_200_000_000, 52_800_000, source="modelled")
 

@@ -33,7 +33,7 @@ ANY_REQUEST = RequestFactory().get("/")
 
 
 @pytest.mark.parametrize("field", ["base_url", "credential_env", "extra_env", "extra_headers", "auth_header", "slug"])
-def test_where_credentials_go_is_not_for_staff(field: str) -> None:
+def test_staff_cannot_change_where_credentials_are_sent(field: str) -> None:
     assert field in site.get_model_admin(models.Provider).get_readonly_fields(ANY_REQUEST)
 
 

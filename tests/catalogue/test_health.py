@@ -208,7 +208,7 @@ def test_health_is_observed_over_five_minutes_and_over_an_hour(
         ("down", CallCounts(4, 0), "down"),
     ],
 )
-def test_what_nobody_measured_is_not_shown_as_healthy(override: str, counts: CallCounts, shown: str) -> None:
+def test_an_unmeasured_provider_is_not_shown_as_healthy(override: str, counts: CallCounts, shown: str) -> None:
     assert health.shown_status(override, counts) == shown
 
 

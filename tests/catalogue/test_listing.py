@@ -84,7 +84,7 @@ def test_a_route_without_a_price_is_listed_without_one_and_is_no_candidate(seed:
     assert "pricing" not in listed["sim/test/free"]["regions"][0]
 
 
-def test_prices_of_longer_prompts_stand_beside_the_base_price(seed: Seed, read: Read) -> None:
+def test_prices_of_longer_prompts_are_listed_with_the_base_price(seed: Seed, read: Read) -> None:
     longer = {"above_prompt_tokens": 200, "prompt_per_1m_tokens": 3, "completion_per_1m_tokens": 4}
     more = {**TIER, "cache_read_per_1m_tokens": 0.5, "cache_write_1h_per_1m_tokens": 5, "batch_prompt_per_1m_tokens": 1}
     seed(catalogue(model("tiered", pricing={**PRICES, "tiers": [more, longer]}), model("flat")))
@@ -157,7 +157,7 @@ def test_every_entry_of_a_server_is_as_the_spec_says(account: Customer) -> None:
 # --- Creation times
 
 
-def test_created_is_when_the_offer_was_first_taken_in_where_its_file_does_not_say(seed: Seed, read: Read) -> None:
+def test_created_is_when_the_offer_was_first_seeded_unless_its_file_states_it(seed: Seed, read: Read) -> None:
     started, file = int(time.time()), catalogue(model("echo"), model("stated", created="2025-01-01"))
     seed(file)
     assert {model_id: entry["created"] for model_id, entry in entries(read).items() if "stated" in model_id} == {
@@ -209,7 +209,7 @@ def offer_many(at: models.Provider) -> None:
     models.Region.objects.bulk_create(regions, batch_size=500)
 
 
-def test_a_provider_is_listed_with_its_retention_where_that_is_known(seed: Seed, llama: Json, read: Read) -> None:
+def test_a_provider_is_listed_with_its_retention_if_that_is_known(seed: Seed, llama: Json, read: Read) -> None:
     seed(llama)
     assert "retention" not in read("/v1/providers").json()["data"][0]  # type: ignore[attr-defined]
     stated = {"days": 0, "source": "https://acme.example/privacy", "as_of": "2026-11-29"}

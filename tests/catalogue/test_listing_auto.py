@@ -105,7 +105,7 @@ def test_ranking_and_range_go_by_base_prices(seed: Seed, read: Read) -> None:
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else None,
 )
-def test_a_range_is_omitted_where_one_figure_is_missing(
+def test_a_range_is_omitted_if_one_figure_is_missing(
     seed: Seed, read: Read, other: Entry, pricing_range: bool, carbon_range: bool
 ) -> None:
     second = model("echo", **{"provider": "swiss", "regions": [region("DEFRA")], **other})
@@ -121,7 +121,7 @@ def test_a_range_is_omitted_where_one_figure_is_missing(
 
 
 @pytest.mark.parametrize("limit", ["context_length", "max_output_tokens"])
-def test_a_limit_is_omitted_where_one_is_unknown(seed: Seed, read: Read, limit: str) -> None:
+def test_a_limit_is_omitted_if_one_offer_lacks_it(seed: Seed, read: Read, limit: str) -> None:
     file = catalogue(model("echo"), model("echo", provider="swiss", **{limit: None}), providers={"swiss": SWISS})
     seed(file)
     assert {"context_length", "max_output_tokens"} - set(auto(read, "echo")) == {limit}

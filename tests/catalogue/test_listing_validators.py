@@ -35,7 +35,7 @@ UNKNOWN: list[Callable[[str], str]] = [
 
 
 @pytest.mark.parametrize("sent", KNOWN, ids=["strong", "weak", "any", "listed", "listed weak"])
-def test_who_has_it_already_is_told_so(seed: Seed, read: Read, sent: Callable[[str], str]) -> None:
+def test_a_client_with_the_current_list_gets_a_304(seed: Seed, read: Read, sent: Callable[[str], str]) -> None:
     seed(catalogue(model("echo")))
     whole = read("/v1/models")
     response = read("/v1/models", If_None_Match=sent(whole.headers["ETag"]))

@@ -52,7 +52,7 @@ def test_each_form_is_understood(text: str, meaning: object) -> None:
         ("ALIAS/fast", "2 segments."),
     ],
 )
-def test_a_wrong_number_of_segments_is_told(text: str, count: str) -> None:
+def test_a_wrong_number_of_segments_is_reported(text: str, count: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_model_id(text)
     assert (caught.value.status, caught.value.code, caught.value.param) == (400, "invalid_request_error", "model")

@@ -86,7 +86,7 @@ def test_global_is_the_first_region(account: Customer) -> None:
     assert [entry["locode"] for entry in regions] == ["global", "FRPAR", "USQAS"]
 
 
-def test_cache_prices_are_published_where_there_are_any(account: Customer) -> None:
+def test_cache_prices_are_published_if_there_are_any(account: Customer) -> None:
     pricing = find(account, "sim/test/cached")["regions"][0]["pricing"]
     assert pricing == EUR_PRICES | {"cache_read_per_1m_tokens": 0.06, "cache_write_per_1m_tokens": 0.75}
 
@@ -116,9 +116,7 @@ def own(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServ
     return start_shared_gateway(catalogue=catalogue_with(simulator), WEB_CONCURRENCY="2")
 
 
-def test_limits_and_capabilities_are_absent_where_they_are_unknown(
-    own: GatewayServer, open_account: OpenAccount
-) -> None:
+def test_limits_and_capabilities_are_absent_if_unknown(own: GatewayServer, open_account: OpenAccount) -> None:
     customer = open_account(own)
     assert not {"context_length", "max_output_tokens", "capabilities"} & set(find(customer, "sim/test/plain"))
     assert find(customer, "sim/test/streams")["capabilities"] == {"streaming": True}

@@ -155,7 +155,7 @@ def test_a_product_of_more_than_28_digits_is_rounded_once() -> None:
     assert cost(Usage(uncached_prompt=1), price, at).prompt == Decimal("49.9999000001")
 
 
-def test_the_cost_in_eur_is_kept_beside_it() -> None:
+def test_the_cost_in_eur_is_kept_too() -> None:
     at = Rates(account=Decimal("1.25"), eur=Decimal("0.8"))
     billed = cost(Usage(completion=10**6), at=at)
     assert (billed.total, billed.eur) == (Decimal("1.5"), Decimal("0.96"))

@@ -204,7 +204,7 @@ def test_staff_have_the_last_word(customer: Customer) -> None:
     assert published() == words
 
 
-def test_a_provider_that_is_down_is_passed_by_where_another_route_is_not(customer: Customer) -> None:
+def test_a_provider_that_is_down_is_skipped_if_another_route_is_up(customer: Customer) -> None:
     assert ask(customer, "auto/test/choice").status_code == 503
     assert eventually(lambda: ask(customer, "auto/test/choice").status_code == 200)
     assert statuses(customer)["chosen"] == "down"

@@ -45,7 +45,7 @@ def test_without_a_region_it_is_the_default() -> None:
     assert pin("sim/test/echo", offer(default_locode="DEFRA")).id == "sim/test/echo/DEFRA"
 
 
-def test_global_can_be_named_where_there_is_one() -> None:
+def test_global_can_be_named_if_there_is_a_global_route() -> None:
     assert pin("sim/test/echo/global", offer(regions="FRPAR global")).id == "sim/test/echo/global"
 
 

@@ -368,7 +368,7 @@ def test_the_file_wins_over_what_staff_edited(seed: Seed, llama: Entry) -> None:
     assert Model.objects.values_list("state", "context_length").get() == ("served", None)
 
 
-def test_a_retention_of_zero_days_is_none_and_one_that_is_not_stated_is_unknown(seed: Seed, llama: Entry) -> None:
+def test_a_retention_of_zero_days_is_stored_as_zero_and_an_unstated_one_as_null(seed: Seed, llama: Entry) -> None:
     def stored() -> tuple[int | None, str, date | None]:
         return Provider.objects.values_list("retention_days", "retention_source", "retention_as_of").get()
 

@@ -172,7 +172,7 @@ def test_long_prompts_of_openai_cost_double_and_their_completions_half_as_much_a
         assert (tier.of_cache_read, tier.of_cache_write_5m) == (2 * price.of_cache_read, 2 * price.of_cache_write_5m)
 
 
-def test_long_prompts_cost_more_from_where_the_provider_says(shipped: Snapshot) -> None:
+def test_long_prompts_cost_more_from_the_length_that_the_provider_states(shipped: Snapshot) -> None:
     """The table has the first dearer prompt, in tokens, and the factors for prompt and completion from there."""
     dearer = {
         "anthropic/anthropic/claude-haiku-5.5/global": (100_001, Decimal(5), Decimal(5)),
@@ -226,7 +226,7 @@ def test_regions_of_a_provider_that_pins_them_by_address_never_share_one(shipped
         assert all(len(locodes) == 1 for locodes in regions.values()), regions
 
 
-def test_energy_is_stated_where_it_is_known_and_nowhere_else(shipped: Snapshot) -> None:
+def test_energy_is_stated_only_if_it_is_known(shipped: Snapshot) -> None:
     estimates = dict(EnergyEstimate.objects.values_list("canonical_id", "energy_per_token_wh"))
     offered = {offer.canonical_id for offer in shipped.offers.values()}
     assert offered - set(estimates) == NOT_ESTIMATED
@@ -275,7 +275,7 @@ def entries(section: str) -> list[dict[str, Any]]:
     return [entry for path in loader.SHIPPED for entry in read(path).get(section) or []]
 
 
-def test_each_price_has_its_source_and_its_day_beside_it() -> None:
+def test_each_price_has_its_source_and_its_date() -> None:
     for model in entries("models"):
         stated = [model.get("pricing"), *(region.get("pricing") for region in model["regions"])]
         pricings = [pricing for pricing in stated if pricing is not None]

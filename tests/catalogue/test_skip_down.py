@@ -96,7 +96,7 @@ def test_the_reason_is_that_of_the_choice_among_the_others() -> None:
     assert found.reason == "only_route"
 
 
-def test_where_all_are_down_the_order_is_as_ever() -> None:
+def test_the_order_does_not_change_if_all_are_down() -> None:
     fails("clean", "middle", "dirty")
     assert chosen(asked()) == ("clean", ())
 

@@ -216,7 +216,7 @@ def test_the_default_region_is_the_marked_one_else_global_else_the_first(seed: S
         (None, "chat", False),
     ],
 )
-def test_a_route_has_a_price_where_it_can_be_billed(
+def test_a_route_has_a_price_if_it_can_be_billed(
     seed: Seed, llama: Entry, pricing: Entry | None, modality: str, billable: bool
 ) -> None:
     offer = llama["models"][0]

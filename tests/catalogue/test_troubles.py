@@ -40,7 +40,7 @@ def passes(**hours: float) -> None:
         trouble.save()
 
 
-def test_staff_are_told_by_mail_and_in_the_log(provider: Provider, caplog: pytest.LogCaptureFixture) -> None:
+def test_staff_get_a_mail_and_the_log_a_line(provider: Provider, caplog: pytest.LogCaptureFixture) -> None:
     User.objects.create_user("one@example.com", is_staff=True)
     User.objects.create_user("gone@example.com", is_staff=True, is_active=False)
     User.objects.create_user("member@example.com")

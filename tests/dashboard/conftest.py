@@ -14,7 +14,7 @@ __all__ = ["seed", "served"]
 
 
 @pytest.fixture(autouse=True)
-def _nobody_has_guessed() -> Iterator[None]:
+def _clear_failed_sign_ins() -> Iterator[None]:
     """Clears the failed sign-ins, which the cache counts beyond the end of a test."""
     cache.clear()
     yield
@@ -22,7 +22,7 @@ def _nobody_has_guessed() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _nobody_waits_for_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def _remove_page_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Removes the pauses of pages: there are no other requests here for which they would rest."""
     monkeypatch.setattr(turns, "pause", lambda _seconds=0: None)
 

@@ -54,7 +54,7 @@ def test_signing_in_leads_to_no_door(client: Client, member: User, wanted: str) 
     assert client.get("/login", {"next": wanted})["Location"] == "/"
 
 
-def test_a_form_that_a_stranger_sends_is_told_of_and_its_account_kept(client: Client, member: User) -> None:
+def test_a_form_sent_without_a_sign_in_is_reported_and_its_account_kept(client: Client, member: User) -> None:
     other = open_for(EMAIL, name="Second")
     back = f"/aliases?account={other.pk}"
     turned_away = client.post("/aliases", {"account": str(other.pk), "name": "fast"})
@@ -177,5 +177,5 @@ def test_no_cache_keeps_the_page_of_an_expired_form(member: User) -> None:
     assert "no-store" in response["Cache-Control"]
 
 
-def test_documents_may_be_kept_by_browsers_in_which_nobody_is_signed_in(client: Client) -> None:
+def test_browsers_may_cache_documents_unless_signed_in(client: Client) -> None:
     assert "no-store" not in client.get("/docs/guide").get("Cache-Control", "")

@@ -70,7 +70,7 @@ def test_people_of_other_accounts_find_nothing_by_any_verb(
 
 
 @pytest.mark.parametrize("path", ["/aliases?account=nonsense", "/aliases?account=", "/aliases?account={id}"])
-def test_an_account_that_is_none_is_not_found(member: Client, path: str) -> None:
+def test_an_unknown_account_is_not_found(member: Client, path: str) -> None:
     absent = "0199f000-0000-7000-8000-000000000000"
     assert member.get(path.replace("{id}", absent)).status_code == 404
     assert member.get(f"/aliases/{absent}").status_code == 404
@@ -98,7 +98,7 @@ def test_the_list_marks_what_is_not_served(member: Client, alias: Alias) -> None
     assert "Requests are currently refused." in words(member, address(alias))
 
 
-def test_an_account_without_aliases_is_told_what_one_is(member: Client) -> None:
+def test_the_page_of_an_account_without_aliases_explains_them(member: Client) -> None:
     assert "No aliases yet." in words(member, "/aliases")
 
 

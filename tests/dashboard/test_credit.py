@@ -87,7 +87,7 @@ def test_a_low_and_an_empty_balance_are_noticed(member: Client, account: Account
     assert "402 insufficient_credits" in page(member)
 
 
-def test_an_account_without_entries_is_told_so(client: Client) -> None:
+def test_the_page_of_an_account_without_entries_says_so(client: Client) -> None:
     open_for(MEMBER, credit=None)
     client.force_login(User.objects.get(email=MEMBER))
     assert "No top-ups and no usage" in page(client)
@@ -164,7 +164,7 @@ def test_the_number_of_queries_is_fixed(
 
 
 @pytest.mark.usefixtures("no_dead_rows")
-def test_a_page_is_read_from_an_index_where_it_begins(account: Account) -> None:
+def test_a_page_is_read_from_its_start_in_an_index(account: Account) -> None:
     fill(account, days=40, since=account.created_at)
     fill(open_for(name="Other"), days=40, since=account.created_at)
     positions: list[dict[str, int]] = [{}, {"before": 500}, {"after": 100}]
@@ -200,7 +200,7 @@ def test_members_of_other_accounts_find_nothing_by_any_verb(client: Client, acco
 
 
 @pytest.mark.parametrize("wanted", ["", "nonsense", str(UUID(int=7))])
-def test_an_account_that_is_none_is_not_found(member: Client, wanted: str) -> None:
+def test_an_unknown_account_is_not_found(member: Client, wanted: str) -> None:
     assert member.get("/credit", {"account": wanted}).status_code == 404
 
 
@@ -227,7 +227,7 @@ def test_what_a_reference_says_is_escaped(member: Client, account: Account) -> N
     assert "<script>alert" not in page(member)
 
 
-def test_by_default_top_ups_stand_beside_the_usage_of_each_day(member: Client, account: Account) -> None:
+def test_by_default_top_ups_are_listed_with_the_usage_of_each_day(member: Client, account: Account) -> None:
     used(account)
     used(account)
     ledger.grant(account.pk, Decimal(5), "invoice 5")

@@ -100,7 +100,7 @@ def test_it_links_to_the_other_routes_that_serve_the_model(member: Client, accou
     assert "nokey" not in others  # it has no credential here
 
 
-def test_where_the_model_has_no_other_route_it_names_none(member: Client, account: Account) -> None:
+def test_no_other_routes_are_shown_if_the_model_has_none(member: Client, account: Account) -> None:
     text = page(member, failed(account, route="sim/test/only/FRPAR"))
     assert "1 of 1 request of this account to this route failed" in text
     assert "Other routes" not in text

@@ -197,7 +197,7 @@ def test_an_owner_revokes(owner: Client, account: Account, invited: Invitation) 
         ("expires_at", f"The invitation of {GUEST} has expired. Invite them again."),
     ],
 )
-def test_an_owner_whose_page_is_out_of_date_is_told_so_on_the_list(
+def test_an_owner_with_an_outdated_page_gets_a_message_on_the_list(
     owner: Client, account: Account, invited: Invitation, over: str, expected: str, action: str
 ) -> None:
     path = f"/members/invitations/{invited.pk}"
@@ -387,7 +387,7 @@ def test_staff_without_a_password_are_given_none_by_an_account(invited: Invitati
     assert not User.objects.get(email=GUEST).has_usable_password()
 
 
-def test_somebody_else_is_told_whose_it_is_and_signs_out_first(owner: Client, invited: Invitation) -> None:
+def test_a_person_who_was_not_invited_has_to_sign_out_first(owner: Client, invited: Invitation) -> None:
     path = path_of(invited)
     text = words(owner, path)
     assert f"You are signed in as {OWNER}." in text
@@ -436,7 +436,7 @@ def test_who_is_removed_cannot_come_back_by_an_invitation_that_was_never_used(
         assert Client().get(path_of(other)).status_code == 200
 
 
-def test_staff_put_nobody_else_in_a_members_place(account: Account) -> None:
+def test_staff_cannot_give_a_membership_to_another_person(account: Account) -> None:
     """They have to remove one member and add another, which ends all that depends on the membership."""
     membership, other = joined(account, GUEST), User.objects.create_user("other@example.com")
     _in_the_admin(membership, {"membership_set-0-user": other.pk, "membership_set-0-role": "owner"})

@@ -108,7 +108,7 @@ def test_a_key_without_use_end_or_limits_says_so(member: Client, account: Accoun
     assert "per minute" not in page
 
 
-def test_limits_that_are_lifted_or_only_one_are_told(member: Client, account: Account) -> None:
+def test_lifted_and_single_limits_are_shown(member: Client, account: Account) -> None:
     keys.issue(account, name="free", rpm=0, tpm=0)
     keys.issue(account, name="half", tpm=5000)
     page = plain(member.get("/keys").text)
@@ -116,7 +116,7 @@ def test_limits_that_are_lifted_or_only_one_are_told(member: Client, account: Ac
     assert "half 5,000 tokens per minute" in page
 
 
-def test_the_limits_of_the_gateway_are_told_where_a_key_has_none_of_its_own(
+def test_the_gateways_limits_are_shown_for_a_key_without_its_own(
     member: Client, account: Account, settings: Settings
 ) -> None:
     settings.GATEWAY_KEY_RPM, settings.GATEWAY_KEY_TPM = 600, 0
@@ -144,7 +144,7 @@ def test_an_expired_key_is_marked_by_the_clock_and_a_deleted_one_is_not_listed(
     assert "thrown-away" not in page
 
 
-def test_an_account_without_keys_is_told_what_one_is(member: Client) -> None:
+def test_the_page_of_an_account_without_keys_explains_them(member: Client) -> None:
     assert "No keys yet." in plain(member.get("/keys").text)
 
 
@@ -284,7 +284,7 @@ def test_deleting_asks_first_and_acts_at_once(member: Client, account: Account) 
         caller_of(token)
 
 
-def test_who_deletes_a_key_that_is_gone_is_told_so_on_the_list(member: Client, key: ApiKey) -> None:
+def test_deleting_a_key_that_is_gone_shows_a_message_on_the_list(member: Client, key: ApiKey) -> None:
     keys.delete(key)
     for send in (member.get, member.post):
         response = send(deletion(key), follow=True)

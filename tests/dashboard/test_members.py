@@ -261,7 +261,7 @@ def test_the_rules_ask_again_who_acts(account: Account) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("way", ["leave", "step down", "remove the next"])
-def test_owners_who_all_go_at_once_leave_one_behind(way: str) -> None:
+def test_one_owner_remains_if_all_leave_at_once(way: str) -> None:
     account = new_account("Acme")
     owners = [joined(account, f"owner-{number}@acme.example", "owner") for number in range(4)]
     start = threading.Barrier(len(owners))

@@ -86,7 +86,7 @@ def test_the_routes_of_a_model_are_compared(member: Client) -> None:
     assert "0.60 – unknown none" in words(member, "free-completion")  # noqa: RUF001
 
 
-def test_it_says_how_long_each_provider_keeps_prompts_and_where_that_was_read(member: Client) -> None:
+def test_it_shows_how_long_each_provider_keeps_prompts_and_the_source(member: Client) -> None:
     privacy = "https://sim.example/a-privacy-notice-with-a-long-address/of-the-api"
     sim = models.Provider.objects.filter(slug="sim")
     sim.update(retention_days=0, retention_source=f"{privacy}, section 3", retention_as_of=date(2026, 11, 29))

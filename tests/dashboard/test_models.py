@@ -199,7 +199,7 @@ def test_models_are_sorted_by_a_figure_and_what_is_unknown_comes_last(member: Cl
 
 
 @pytest.mark.parametrize("field", ["jurisdiction", "modality", "provider", "sort"])
-def test_a_filter_that_is_none_shows_nothing(member: Client, field: str) -> None:
+def test_an_invalid_filter_shows_no_models(member: Client, field: str) -> None:
     response = member.get("/models", {field: "nonsense"})
     assert response.status_code == 422
     assert "nonsense is not one of the available choices" in plain(response.text)
@@ -318,7 +318,7 @@ def test_members_who_ask_for_everything_get_what_members_get(member: Client) -> 
     assert member.get("/models", {"everything": "on", "provider": "nokey"}).status_code == 422
 
 
-def test_nothing_is_told_of_credentials(staff: Client) -> None:
+def test_credentials_are_not_shown(staff: Client) -> None:
     text = page(staff, everything="on")
     assert SECRET not in text
     assert "SIM_API_KEY" not in text

@@ -57,7 +57,7 @@ def test_a_member_opts_out_and_does_not_touch_the_threshold(account: Account) ->
 
 
 @pytest.mark.parametrize("amount", ["-1", "0.001", "much", "1e30", "922337203.69", "9999999999999999.99"])
-def test_an_amount_that_is_none_is_refused(account: Account, amount: str) -> None:
+def test_an_invalid_amount_is_refused(account: Account, amount: str) -> None:
     response = client_of(OWNER).post("/notifications", {"account": str(account.pk), "low_balance": amount})
     assert response.status_code == 422
     assert wishes()[OWNER] is True

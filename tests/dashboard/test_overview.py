@@ -228,7 +228,7 @@ def test_without_a_chat_the_example_is_a_model_that_would_answer(
     assert '"auto/test/second"' in text
 
 
-def test_where_nothing_is_sovereign_the_example_is_what_its_default_region_serves(page: Page, tmp_path: Path) -> None:
+def test_the_example_is_served_by_its_default_region_if_nothing_is_sovereign(page: Page, tmp_path: Path) -> None:
     of_us = {"us": {"country": "US", "eu_native": False, "us_legal_reach": True}}
     abroad = model("a-first", provider="us", regions=[region("USQAS", state="disabled", default=True), region("DEFRA")])
     file = tmp_path / "catalogue.json"
@@ -259,7 +259,7 @@ def test_somebody_elses_account_is_not_found(page: Page) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["", "nonsense", "00000000-0000-7000-8000-000000000000"])
-def test_an_account_that_is_none_is_not_found(page: Page, wanted: str) -> None:
+def test_an_unknown_account_is_not_found(page: Page, wanted: str) -> None:
     assert page.client.get(f"/?account={wanted}").status_code == 404
 
 
@@ -269,7 +269,7 @@ def test_staff_see_no_account_that_they_are_not_a_member_of(client: Client, acco
     assert "not a member of any account" in client.get("/").text
 
 
-def test_a_person_without_an_account_is_told_what_to_do(client: Client) -> None:
+def test_a_person_without_an_account_reads_what_to_do(client: Client) -> None:
     client.force_login(User.objects.create_user("new@example.com"))
     response = client.get("/")
     assert response.status_code == 200
@@ -281,7 +281,7 @@ def test_names_are_escaped(page: Page, account: Account) -> None:
     assert "<script>" not in page.text()
 
 
-def test_an_account_whose_currency_has_no_exchange_rate_is_told(page: Page, account: Account) -> None:
+def test_a_missing_exchange_rate_of_the_accounts_currency_is_shown(page: Page, account: Account) -> None:
     assert "exchange rate" not in page.text()
     yen = open_for(MEMBER, name="Yen", currency="JPY")
     assert "There is no exchange rate for JPY" in page.text(f"?account={yen.pk}")

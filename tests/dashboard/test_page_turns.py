@@ -170,16 +170,16 @@ def test_many_that_work_long_have_their_turns_one_after_another(monkeypatch: pyt
             worker.now += turns.TURN_SECONDS / 4
         working.remove(number)
 
-    def beside() -> None:
+    def serve_requests() -> None:
         while working:
             worker.pause(turns.REST_SECONDS / 2)
-            steps.append("beside")
+            steps.append("requests")
 
-    worker.run(*(partial(work, number) for number in working), beside)
+    worker.run(*(partial(work, number) for number in working), serve_requests)
     had = [name for name, _ in groupby(steps)]
-    heavy = [name for name in had if name != "beside"]
+    heavy = [name for name in had if name != "requests"]
     assert had[:-1:2] == heavy
-    assert set(had[1::2]) == {"beside"}
+    assert set(had[1::2]) == {"requests"}
     had_by_each = [heavy.count(f"heavy {number}") for number in range(5)]
     assert min(had_by_each) >= 40 // 6  # a turn has five or six rows, not a whole page
     assert max(had_by_each) - min(had_by_each) <= 1

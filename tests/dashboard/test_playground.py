@@ -94,7 +94,7 @@ def test_a_person_has_one_that_works_whatever_accounts_they_are_in(member: Clien
     assert caller_of(second).account_id == other.pk
 
 
-def test_it_is_marked_in_the_list_of_keys_where_it_can_be_deleted(member: Client, account: Account) -> None:
+def test_it_is_marked_in_the_list_of_keys_and_can_be_deleted_there(member: Client, account: Account) -> None:
     secret = token(member, account)
     joined(account, OWNER, "owner")
     page = client_of(OWNER).get("/keys").text
@@ -166,7 +166,7 @@ def test_it_ends_by_the_clock_and_maintain_deletes_it(member: Client, account: A
     assert works(token(member, account))
 
 
-def test_a_name_that_another_key_has_is_told(member: Client, account: Account) -> None:
+def test_a_name_that_another_key_has_is_refused(member: Client, account: Account) -> None:
     keys.issue(account, name=f"Playground ({MEMBER})")
     response = member.post("/playground/key", {"account": str(account.pk)})
     assert response.status_code == 409
@@ -197,7 +197,7 @@ def test_staff_who_look_at_the_account_can_send_nothing(account: Account) -> Non
     assert staff.post("/playground/key", {"account": str(account.pk)}).status_code == 404
 
 
-def test_an_account_without_credit_is_told_so(member: Client) -> None:
+def test_the_page_of_an_account_without_credit_says_so(member: Client) -> None:
     assert "The account has no credit." not in plain(member.get("/playground").text)
     joined(new_account("Poor", credit=None), "poor@example.com")
     assert "The account has no credit." in plain(client_of("poor@example.com").get("/playground").text)

@@ -57,7 +57,7 @@ def filled_in(text: str, ids: dict[str, str]) -> str:
     return text
 
 
-def assert_told(page: str, labels: list[str]) -> None:
+def assert_alert_names(page: str, labels: list[str]) -> None:
     """Checks that the alert names these fields first, each with a link to a marked field of the page."""
     assert re.search(r"<title>Error: ", page)
     [alert] = ALERT.findall(page.partition("<h1")[0])
@@ -75,7 +75,7 @@ def test_a_form_that_is_refused_says_so_first(
     sent = {name: ids.get(value, value) for name, value in fields.items()}
     response = client.post(filled_in(path, ids), sent)
     assert response.status_code == 422
-    assert_told(response.text, labels)
+    assert_alert_names(response.text, labels)
 
 
 @pytest.mark.parametrize(("path", "query", "labels"), PAGES)
@@ -84,7 +84,7 @@ def test_a_choice_that_is_refused_says_so_first(
 ) -> None:
     response = client.get(path, query)
     assert response.status_code == 422
-    assert_told(response.text, labels)
+    assert_alert_names(response.text, labels)
 
 
 @pytest.mark.parametrize("path", [*dict.fromkeys(path for path, *_ in [*FORMS, *PAGES])])

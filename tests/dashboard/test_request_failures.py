@@ -52,7 +52,7 @@ def listed(client: Client, **query: Any) -> list[str]:
     return re.findall(r'href="/usage/(?:records|failures)/((?:gen|req)-[0-9a-f]{32})', client.get(LIST, query).text)
 
 
-def test_failures_stand_beside_records_newest_first(member: Client, account: Account) -> None:
+def test_failures_and_records_are_listed_together_newest_first(member: Client, account: Account) -> None:
     record, failure = used(account, 1), failed(account, model="sim/test/echo")
     newest = failed(account, InsufficientCredits(), route="", attempts=[], model="sim/test/chunks")
     assert listed(member) == [newest.request_id, failure.request_id, record.public_id]
@@ -281,7 +281,7 @@ def plans(scope: Scope) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("no_dead_rows")
-def test_a_page_enters_an_index_where_it_begins(account: Account) -> None:
+def test_a_page_is_read_from_its_start_in_an_index(account: Account) -> None:
     key = key_of(account)
     RequestFailure.objects.bulk_create(
         RequestFailure(

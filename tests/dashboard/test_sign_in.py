@@ -59,7 +59,7 @@ def guess(times: int, email: str = EMAIL, **extra: Any) -> None:
 
 
 @pytest.mark.parametrize("email", [EMAIL, NOBODY])
-def test_after_ten_failures_nobody_may_try_from_there(member: User, email: str) -> None:
+def test_after_ten_failures_an_address_may_not_try_again(member: User, email: str) -> None:
     guess(HERE, email)
     response = sign_in(PASSWORD, email)
     assert response.status_code == 429
@@ -108,7 +108,7 @@ def test_the_case_of_an_address_is_no_way_around(member: User) -> None:
     assert sign_in(PASSWORD, "Member@Example.com").status_code == 429
 
 
-def test_a_stranger_elsewhere_locks_nobody_out(member: User) -> None:
+def test_failures_from_another_address_do_not_lock_the_person_out(member: User) -> None:
     guess(HERE, REMOTE_ADDR="192.0.2.1")
     assert sign_in(PASSWORD, REMOTE_ADDR="192.0.2.1").status_code == 429
     assert sign_in(PASSWORD, REMOTE_ADDR="192.0.2.2").status_code == 302

@@ -22,15 +22,15 @@ from tests.servers.gateway import GatewayServer
 BUSY = "Too many people are signing in."
 
 
-def test_the_worker_serves_its_requests_beside_a_sign_in(gateway: GatewayServer, open_account: OpenAccount) -> None:
-    assert {reply.status_code for reply in replies_beside_requests(gateway, open_account, 1, "chunks")} == {200}
+def test_the_worker_serves_requests_during_a_sign_in(gateway: GatewayServer, open_account: OpenAccount) -> None:
+    assert {reply.status_code for reply in replies_during_requests(gateway, open_account, 1, "chunks")} == {200}
 
 
 @pytest.mark.campaign
 def test_sixty_sign_ins_at_once_leave_the_worker_to_its_requests(
     start_gateway: StartGateway, open_account: OpenAccount
 ) -> None:
-    replies = replies_beside_requests(start_gateway(), open_account, 60, "slow-chunks")
+    replies = replies_during_requests(start_gateway(), open_account, 60, "slow-chunks")
     assert Counter(reply.status_code for reply in replies).keys() <= {200, 429, 503}
     busy = [reply for reply in replies if reply.status_code == 503]
     assert busy
@@ -38,7 +38,7 @@ def test_sixty_sign_ins_at_once_leave_the_worker_to_its_requests(
     assert BUSY in plain(busy[0].text)
 
 
-def replies_beside_requests(
+def replies_during_requests(
     server: GatewayServer, open_account: OpenAccount, posts: int, streamed: str
 ) -> list[requests.Response]:
     """Signs in `posts` times at once while requests and a stream are served, and returns the replies."""

@@ -103,7 +103,7 @@ def test_members_of_other_accounts_find_nothing(client: Client, account: Account
 
 
 @pytest.mark.parametrize("wanted", ["", "nonsense", str(UUID(int=7))])
-def test_an_account_that_is_none_is_not_found(member: Client, wanted: str) -> None:
+def test_an_unknown_account_is_not_found(member: Client, wanted: str) -> None:
     assert member.get("/statement", {"account": wanted}).status_code == 404
 
 
@@ -117,7 +117,7 @@ def test_an_account_that_is_none_is_not_found(member: Client, wanted: str) -> No
         ({"since": "9999-12-31T23:59:59.9999999Z", "until": "9999-12-31"}, "From Date is after the end date"),
     ],
 )
-def test_days_at_fault_lead_to_the_credit_page_with_the_reason_beside_their_field(
+def test_invalid_days_lead_to_the_credit_page_with_the_reason_at_their_field(
     member: Client, account: Account, query: dict[str, str], expected: str
 ) -> None:
     other = open_for(MEMBER, name="Beta")
@@ -133,7 +133,7 @@ def test_days_at_fault_lead_to_the_credit_page_with_the_reason_beside_their_fiel
     assert "<script>" not in response.text
 
 
-def test_a_format_that_is_none_is_told_as_plain_text(member: Client) -> None:
+def test_an_unknown_format_is_refused_in_plain_text(member: Client) -> None:
     response = member.get("/statement", {"format": "xlsx"})
     assert (response.status_code, response["Content-Type"]) == (400, "text/plain; charset=utf-8")
     assert "format: 'xlsx' is not one of csv, jsonl" in response.text

@@ -89,7 +89,7 @@ def test_the_sums_are_the_same_when_the_records_are_rolled_up(member: Client, ac
     assert seen(page(member)) == before
 
 
-def test_an_account_without_requests_is_told_so(member: Client) -> None:
+def test_the_page_of_an_account_without_requests_says_so(member: Client) -> None:
     text = words(member, "/usage")
     assert "No requests in this period" in text
     assert "Cost 0.00 EUR" in text
@@ -135,7 +135,7 @@ def test_this_month_begins_with_its_first_day(member: Client, account: Account) 
         ({"since": "2020-02-02", "until": "2021-02-02"}, "choose 2020-02-03 or later."),
     ],
 )
-def test_days_at_fault_are_explained_beside_their_field(
+def test_invalid_days_are_explained_at_their_field(
     member: Client, path: str, query: dict[str, str], expected: str
 ) -> None:
     response = member.get(path, query)
@@ -319,7 +319,7 @@ def test_few_days_are_drawn_by_the_hour_unless_they_are_very_busy(
     assert len(chart(member, **days)["days"]) == 1
 
 
-def test_the_chart_names_the_last_part_where_it_is_one_group(member: Client, account: Account) -> None:
+def test_the_chart_names_the_last_part_if_it_is_one_group(member: Client, account: Account) -> None:
     for number in range(7):
         used(account, model=f"test/m{number}")
     data = chart(member, days="7")

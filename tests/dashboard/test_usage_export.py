@@ -91,7 +91,7 @@ def test_every_group_is_in_it(member: Client, account: Account) -> None:
         ({"since": "2020-02-02", "until": "2020-02-01"}, "since: Date is after the end date"),
     ],
 )
-def test_days_at_fault_are_told_as_plain_text(member: Client, query: dict[str, str], expected: str) -> None:
+def test_invalid_days_are_refused_in_plain_text(member: Client, query: dict[str, str], expected: str) -> None:
     response = member.get("/usage/export", query)
     assert (response.status_code, response["Content-Type"]) == (400, "text/plain; charset=utf-8")
     assert response.text.startswith(expected)

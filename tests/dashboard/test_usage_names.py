@@ -25,7 +25,7 @@ def alias_of(account: Account, name: str) -> Alias:
     return alias
 
 
-def test_an_alias_is_told_by_its_name_of_today(member: Client, account: Account) -> None:
+def test_an_alias_is_shown_by_its_present_name(member: Client, account: Account) -> None:
     alias_of(account, "fast")
     changes.change(account.pk, "fast", name="quick")
     assert rows(by_alias(member), "groups")[0].startswith("alias/quick 1 ")

@@ -66,7 +66,7 @@ def test_pages_lead_to_the_end_and_back(member: Client, account: Account) -> Non
     assert (listed(html), links(html, "Newer")) == (listed(first), [])
 
 
-def test_a_page_stays_where_it_is_when_more_is_served(member: Client, account: Account) -> None:
+def test_a_page_does_not_move_when_more_is_served(member: Client, account: Account) -> None:
     expected = many(account, PAGE_ROWS + 5)
     (older,) = links(member.get("/usage/records").text, "Older")
     used(account, 0)
@@ -171,7 +171,7 @@ def plans(scope: Scope) -> Iterator[tuple[str, Any]]:
             yield index, select(of, (MONTH.since, MONTH.before), position, is_upwards=is_upwards)[:LIMIT]
 
 
-def test_postgresql_enters_an_index_where_the_page_begins(scope: Scope) -> None:
+def test_postgresql_reads_a_page_from_its_start_in_an_index(scope: Scope) -> None:
     for index, page in plans(scope):
         (plan,) = json.loads(page.explain(format="json", analyze=True))
         scans = [node for node in _nodes(plan["Plan"]) if node.get("Relation Name") == "billing_generation"]
@@ -187,7 +187,7 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.only_sqlite
-def test_sqlite_enters_an_index_where_the_page_begins(scope: Scope) -> None:
+def test_sqlite_reads_a_page_from_its_start_in_an_index(scope: Scope) -> None:
     for index, page in plans(scope):
         plan = page.explain()
         assert re.search(
@@ -230,7 +230,7 @@ def test_the_chosen_key_is_among_the_choices_of_an_account_with_more_keys(
     assert options(page, "key") == [("a", False), ("b", False), ("c", True)]
 
 
-def test_keys_of_one_name_are_told_apart(member: Client, account: Account) -> None:
+def test_keys_with_the_same_name_are_distinguished(member: Client, account: Account) -> None:
     for _ in range(2):
         keys.delete(new_key(account, "laptop")[0])
     live, _ = new_key(account, "laptop")

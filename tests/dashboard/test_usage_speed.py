@@ -79,7 +79,7 @@ def test_the_error_rate_is_of_all_that_was_asked(member: Client, account: Accoun
     assert chart(member, days="7")["measures"]["errors"]["values"] == [[None] * 5 + [50.0, None]]
 
 
-def test_errors_are_shown_where_nothing_was_served(member: Client, account: Account) -> None:
+def test_errors_are_shown_even_if_nothing_was_served(member: Client, account: Account) -> None:
     other, _ = new_key(account, "other")
     failed(account, 3, 2, key_id=other.pk, model="test/gone")
     failed(account, 2, provider="", model="", region="", status=404, outcome=Outcome.REFUSED)

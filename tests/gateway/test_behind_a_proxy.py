@@ -16,7 +16,7 @@ def behind_tls(settings: Settings) -> Settings:
     return settings
 
 
-def test_a_proxy_that_names_no_protocol_is_told_so_and_not_redirected_for_ever(behind_tls: Settings) -> None:
+def test_a_proxy_that_names_no_protocol_gets_an_error_instead_of_endless_redirects(behind_tls: Settings) -> None:
     reply = Client().get("/login", headers={"X-Forwarded-For": "192.0.2.7"})
     assert (reply.status_code, reply["Content-Type"]) == (500, "text/plain; charset=utf-8")
     assert "X-Forwarded-Proto" in reply.text

@@ -155,7 +155,7 @@ def test_an_error_takes_its_words_field_and_headers() -> None:
     assert plain(error).headers["Connection"] == "close"
 
 
-def test_the_context_of_a_fallback_is_shown_where_there_is_one() -> None:
+def test_the_context_of_a_fallback_is_shown_if_there_is_one() -> None:
     error = errors.ProviderUnavailable("All failed.", providers_attempted=["a", "b"], last_error="503")
     assert (body_of(error)["providers_attempted"], body_of(error)["last_error"]) == (["a", "b"], "503")
 
@@ -238,7 +238,7 @@ def test_a_throttle_tells_when_to_come_back() -> None:
         ({"a": [{}]}, "The request is not valid.", "a"),
     ],
 )
-def test_the_first_fault_is_told_with_its_path(detail: Any, message: str, param: str | None) -> None:
+def test_the_first_fault_is_reported_with_its_path(detail: Any, message: str, param: str | None) -> None:
     assert first_fault(detail) == (message, param)
 
 
@@ -256,7 +256,7 @@ def test_no_detail_breaks_the_envelope(detail: Any) -> None:
     assert isinstance(envelope(error)["error"]["message"], str)
 
 
-def test_an_unexpected_failure_is_told_to_nobody_but_the_log_which_says_where(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_failure_is_only_logged_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
     def broken_inside(_environ: Any) -> PlainResponse:
         raise RuntimeError("what nobody expected")
 

@@ -74,7 +74,7 @@ def test_a_generation_id_is_read_back(made: uuid.UUID) -> None:
         f"gen-{uuid.UUID(int=1)}",
     ],
 )
-def test_what_is_no_generation_id_is_none(text: str) -> None:
+def test_anything_but_a_generation_id_is_parsed_as_none(text: str) -> None:
     assert parse_generation_id(text) is None
 
 

@@ -97,7 +97,7 @@ def test_no_key_survives(form: str, rng: random.Random, place: str) -> None:
         ("id 123e4567-e89b-42d3-a456-556642440000", "556642440000"),
     ],
 )
-def test_what_stands_where_a_secret_is_named_does_not_survive(text: str, secret: str) -> None:
+def test_a_value_next_to_the_name_of_a_secret_does_not_survive(text: str, secret: str) -> None:
     assert secret not in without_secrets(text)
 
 
@@ -136,7 +136,7 @@ def test_no_address_survives(address: str) -> None:
         ("dial tcp: lookup vllm on 10.0.0.2:53: no such host", "dial tcp: lookup […] on […]: no such host"),
     ],
 )
-def test_no_host_survives_where_hosts_stand(text: str, left: str) -> None:
+def test_no_host_survives_in_the_places_of_hosts(text: str, left: str) -> None:
     assert without_secrets(text) == left
 
 
@@ -148,7 +148,7 @@ def test_the_routes_host_and_its_neighbours_do_not_survive(base_url: str, host: 
     assert quoted(f"refused by {host} today", [], base_url) == "refused by […] today"
 
 
-def test_hosts_of_one_label_survive_where_they_are_ordinary_words() -> None:
+def test_hosts_of_one_label_survive_if_they_are_ordinary_words() -> None:
     assert quoted("refused by gpu-box today", [], "http://gpu-box/v1") == "refused by […] today"
     assert quoted("refused by ollama today", [], "http://ollama:80/v1") == "refused by ollama today"
     assert quoted("version 9.3.4 is old", [], "http://10.2.3.4/v1") == "version 9.3.4 is old"

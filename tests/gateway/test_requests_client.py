@@ -196,7 +196,7 @@ def test_an_answer_cut_in_its_middle_is_a_fault() -> None:
             opened.read()
 
 
-def test_nobody_listening_is_a_fault() -> None:
+def test_a_refused_connection_is_a_fault() -> None:
     with serving() as server:
         server.close()
         with pytest.raises(Unreachable, match="could not be reached"):

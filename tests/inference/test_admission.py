@@ -37,7 +37,7 @@ def of(key: uuid.UUID = KEY, *, counts: bool = False, **body: Any) -> bytes | No
         {"messages": [SYSTEM, ASKED], "counts": True},
     ],
 )
-def test_a_conversation_is_told_by_its_beginning(later: Json) -> None:
+def test_a_conversation_is_recognised_by_its_beginning(later: Json) -> None:
     assert of(**later) == of(messages=TURNS)
 
 

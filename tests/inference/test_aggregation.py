@@ -128,7 +128,7 @@ def test_the_work_of_joining_tool_calls_grows_with_their_number_alone() -> None:
     assert steps_to_join(200) < steps_to_join(100) * 2.1
 
 
-def test_a_chunk_is_not_changed_by_what_comes_behind_it() -> None:
+def test_a_chunk_is_not_changed_by_later_chunks() -> None:
     aggregate = Aggregate(Shape.CHAT)
     deltas: list[Json] = [
         {"a": {"b": "x"}, "c": [{"index": 0, "d": "x"}]},
@@ -197,7 +197,7 @@ def test_the_best_of_several_is_asked_for_whole(account: Customer, best_of: int,
 
 
 @pytest.mark.parametrize("model", ["quiet/test/describe", "sim/test/never-aggregated"])
-def test_nothing_is_streamed_for_the_sake_of_it_where_the_catalogue_forbids_it(account: Customer, model: str) -> None:
+def test_a_whole_answer_is_not_streamed_internally_if_the_catalogue_forbids_it(account: Customer, model: str) -> None:
     """Examples are a provider that reports no usage in streams, and a model with `aggregate: false`."""
     answer = account.http.post(PATH, json={"model": model, "messages": HELLO}).json()
     assert "stream" not in json.loads(answer["choices"][0]["message"]["content"])["body"]

@@ -41,7 +41,7 @@ def read(account: Customer, api: str, models: str, folder: Path) -> Any:
         ("messages", "simanthropic/claude"),
     ],
 )
-def test_loops_of_tools_end_and_failures_are_asked_no_more_than_is_told(
+def test_loops_of_tools_end_and_failures_are_retried_only_as_often_as_allowed(
     account: Customer, simulator: Simulator, tmp_path: Path, api: str, models: str
 ) -> None:
     with agents.counted(simulator) as asked:

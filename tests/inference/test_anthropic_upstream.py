@@ -156,7 +156,7 @@ def test_nothing_of_the_client_but_its_body_reaches_the_upstream(account: Custom
     ids=str,
 )
 @pytest.mark.parametrize("mode", [{"max_tokens": 64}, {"stream": True}], ids=["whole", "streamed"])
-def test_a_parameter_that_is_not_sent_as_it_came_is_disclosed(
+def test_a_parameter_that_is_changed_is_disclosed(
     account: Customer, fields: Json, sent: Json, adjusted: str | None, mode: Json
 ) -> None:
     reply = post(account, WAY, "describe", **fields, **mode)

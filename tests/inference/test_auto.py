@@ -131,7 +131,7 @@ def test_the_catalogue_lists_first_what_is_served_first(customer: Customer) -> N
         assert envelope["candidates"][0] == answer(customer, f"auto/test/{slug}")["model"]
 
 
-def test_cost_comes_before_carbon_where_staff_say_so(
+def test_cost_comes_before_carbon_if_staff_choose_so(
     start_gateway: StartGateway, simulator: Simulator, open_account: OpenAccount
 ) -> None:
     customer = open_account(start_gateway(catalogue=catalogue(simulator.url), GATEWAY_AUTO_OBJECTIVE="cost"))
@@ -270,7 +270,7 @@ def test_the_best_route_that_can_take_the_request_serves(
         ("alone", {"store": True}, "store", "not stored"),
     ],
 )
-def test_where_none_can_the_best_ones_refusal_is_the_answer(
+def test_the_best_candidates_refusal_is_the_answer_if_no_candidate_can_serve(
     customer: Customer, slug: str, fields: Json, param: str, words: str
 ) -> None:
     reply = ask(customer, f"auto/test/{slug}", **fields)

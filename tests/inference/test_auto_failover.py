@@ -96,7 +96,7 @@ def test_the_reason_is_the_first_picks_however_many_follow(insured: Customer, st
 
 
 @whole_or_streamed
-def test_when_all_fail_the_last_error_is_told(insured: Customer, streams: bool) -> None:
+def test_the_last_error_is_reported_if_all_fail(insured: Customer, streams: bool) -> None:
     reply = ask(insured, "auto/test/all-fail", stream=streams)
     error = error_of(reply)
     assert (reply.status_code, error["type"], error["code"], error["param"]) == (
@@ -110,7 +110,7 @@ def test_when_all_fail_the_last_error_is_told(insured: Customer, streams: bool) 
 
 
 @pytest.mark.parametrize(("slug", "is_futile"), [("lost-to-all", True), ("lost-to-one", False), ("all-fail", False)])
-def test_a_retry_is_futile_where_it_is_with_every_candidate(insured: Customer, slug: str, is_futile: bool) -> None:
+def test_a_retry_is_futile_only_if_it_is_with_every_candidate(insured: Customer, slug: str, is_futile: bool) -> None:
     reply = ask(insured, f"auto/test/{slug}")
     assert reply.headers.get("x-should-retry") == ("false" if is_futile else None)
 
@@ -126,7 +126,7 @@ def test_a_retry_is_futile_where_it_is_with_every_candidate(insured: Customer, s
         ("all-fail", 503, ""),
     ],
 )
-def test_where_the_rate_limited_are_all_that_is_left_it_is_told_as_that(
+def test_a_rate_limit_is_the_error_if_only_rate_limited_candidates_are_left(
     insured: Customer, path: str, asked: Json, slug: str, status: int, kind: str, streams: bool
 ) -> None:
     reply = insured.http.post(f"/v1/{path}", json={"model": f"auto/test/{slug}", "stream": streams, **asked})

@@ -23,7 +23,7 @@ def test_a_streamed_request_asks_the_upstream_for_usage_and_for_nothing_else(acc
     assert json.loads(streamed.text)["body"] == {"model": "describe", "messages": HELLO, "max_tokens": 16, **own}
 
 
-def test_every_field_of_the_spec_reaches_the_upstream_as_it_came(account: Customer) -> None:
+def test_every_field_of_the_spec_reaches_the_upstream_unchanged(account: Customer) -> None:
     fields: Json = {
         "temperature": 0,
         "top_p": 0.5,

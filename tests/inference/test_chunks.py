@@ -201,7 +201,7 @@ def test_only_what_differs_in_its_text_alone_is_joined(between: bytes, joined: b
         assert TextJoiner(OpenAIDecoder.one_text).joined([strange] * 9) == [strange] * 9
 
 
-def test_the_first_output_is_none_where_its_usage_contradicts_itself() -> None:
+def test_an_output_with_contradictory_usage_is_not_the_first_output() -> None:
     sent = {
         "choices": [{"index": 0, "delta": {"content": "hi"}}],
         "usage": {"prompt_tokens": -1, "completion_tokens": 1},

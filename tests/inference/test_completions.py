@@ -155,7 +155,7 @@ def test_fields_that_the_spec_does_not_name_are_passed_back(account: Customer, m
 
 @pytest.mark.parametrize("cap", [16, 1000], ids=["whole", "aggregated"])
 @pytest.mark.parametrize("slug", ["reasoning", "content-blocks"])
-def test_reasoning_of_a_chat_model_is_beside_the_text(account: Customer, slug: str, cap: int) -> None:
+def test_reasoning_of_a_chat_model_is_separate_from_the_text(account: Customer, slug: str, cap: int) -> None:
     result = answer(account, model=f"sim/test/{slug}", max_tokens=cap)
     assert result["choices"][0]["text"] == "hello there"
     assert result["choices"][0]["reasoning_content"] == "First I read the question."
@@ -186,7 +186,7 @@ def test_a_streamed_request_adds_its_own_fields_alone(account: Customer) -> None
     }
 
 
-def test_every_field_of_the_spec_reaches_the_upstream_as_it_came(account: Customer) -> None:
+def test_every_field_of_the_spec_reaches_the_upstream_unchanged(account: Customer) -> None:
     fields: Json = {
         "max_tokens": 7,
         "temperature": 0,

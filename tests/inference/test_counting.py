@@ -208,7 +208,7 @@ def test_tokens_written_to_the_cache_cost_the_price_of_writing(customer: Custome
 
 @EITHER_WAY
 @pytest.mark.parametrize(("name", "completion", "flags"), [("reasoned", 7, None), ("unsound", 5, "total_mismatch")])
-def test_reasoning_beside_the_completion_is_billed_where_the_total_has_it(
+def test_reasoning_outside_the_completion_is_billed_if_the_total_includes_it(
     customer: Customer, name: str, completion: int, flags: str | None, mode: str
 ) -> None:
     usage = counted(customer, name, mode)["usage"]
@@ -235,7 +235,7 @@ def test_a_negative_count_is_contradictory_and_kept(customer: Customer, mode: st
 
 
 @EITHER_WAY
-def test_a_text_where_a_count_belongs_is_contradictory_and_not_kept(customer: Customer, mode: str) -> None:
+def test_a_text_in_place_of_a_count_is_contradictory_and_not_kept(customer: Customer, mode: str) -> None:
     assert chat(customer, f"worded-{mode}", stream=mode == "streamed").status_code == 503
     assert [record.ending for record in records(customer)] == ["cost_unresolvable"]
     assert kept(customer) == (None, None)
@@ -256,7 +256,7 @@ def test_a_count_far_beyond_what_was_asked_for_and_delivered_is_contradictory(
 
 @EITHER_WAY
 @pytest.mark.parametrize("name", ["reasoned-long", "saw-images", "read-caches"])
-def test_what_nobody_sees_is_billed_as_it_was_counted(customer: Customer, name: str, mode: str) -> None:
+def test_invisible_tokens_are_billed_as_the_provider_counted_them(customer: Customer, name: str, mode: str) -> None:
     """Examples are reasoning beyond the call's cap, images by address, caches, and output up to the slack."""
     usage = counted(customer, name, mode)["usage"]
     expected = tuple(COUNTS[name][field] for field in ("prompt_tokens", "completion_tokens"))
@@ -365,7 +365,7 @@ def test_a_text_completion_never_finishes_with_tool_calls(account: Customer) -> 
 
 @pytest.mark.parametrize(("reasoning", "counted"), [("x" * 400, 402), (None, 2), (["x"], 2)], ids=str)
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
-def test_reasoning_beside_a_text_counts_the_same_whole_and_streamed(name: str, reasoning: Any, counted: int) -> None:
+def test_reasoning_with_a_text_counts_the_same_whole_and_streamed(name: str, reasoning: Any, counted: int) -> None:
     answer = {"choices": [{"index": 0, "text": "hi", name: reasoning}]}
     chunks = TextNormaliser(id="gen-1", created=1, model="m", choices=1)
     assert taken(OpenAIDecoder(), chunks, answer)
@@ -397,7 +397,7 @@ def test_an_embedding_above_a_threshold_is_billed_at_its_tier(account: Customer,
     assert debits(account) == [Decimal(cost)]
 
 
-def test_tiers_are_frozen_in_the_record_and_absent_where_there_are_none(account: Customer) -> None:
+def test_tiers_are_frozen_in_the_record_and_absent_if_there_are_none(account: Customer) -> None:
     for slug in ("echo", "tiered"):
         assert ask(account, slug).status_code == 200
     terms = "billing_generation g JOIN billing_frozenterms t ON t.id = g.terms_id"

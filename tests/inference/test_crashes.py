@@ -159,7 +159,7 @@ def test_a_frozen_worker_finds_that_its_streams_were_settled_and_ends_them(
 # The database does not settle.
 
 
-def test_while_nobody_can_settle_answers_are_given_without_a_balance(
+def test_answers_have_no_balance_while_settlement_is_impossible(
     server: GatewayServer, customer: Customer, clients: StreamClients, simulator: Simulator
 ) -> None:
     with locked(server, customer):
@@ -170,7 +170,7 @@ def test_while_nobody_can_settle_answers_are_given_without_a_balance(
     assert_replayed_once(server, customer, answers)
 
 
-def test_with_neither_database_nor_spool_only_a_checkpoint_is_billed_and_nobody_is_told_otherwise(
+def test_with_neither_database_nor_spool_only_a_checkpoint_is_billed_and_no_answer_says_otherwise(
     start_gateway: StartGateway, open_account: OpenAccount, clients: StreamClients, simulator: Simulator, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()

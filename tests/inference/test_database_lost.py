@@ -256,7 +256,7 @@ def firewall() -> Iterator[LossyProxy]:
 
 
 @pytest.fixture
-def behind(
+def firewalled(
     firewall: LossyProxy, migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path: Path
 ) -> Iterator[GatewayServer]:
     """Starts a gateway that reaches its database through the proxy."""
@@ -275,29 +275,33 @@ def without_echo(served: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_control_plane_asks_a_silent_connection_no_more(
-    firewall: LossyProxy, behind: GatewayServer, open_account: OpenAccount
+    firewall: LossyProxy, firewalled: GatewayServer, open_account: OpenAccount
 ) -> None:
-    customer = open_account(behind)
+    customer = open_account(firewalled)
     for _ in ("before", "after"):
         assert customer.http.get("/v1/generations").status_code == 200
         firewall.forget_connections()
 
 
 def test_connections_that_go_silent_are_found_and_replaced(
-    firewall: LossyProxy, behind: GatewayServer, open_account: OpenAccount, clients: StreamClients, simulator: Simulator
+    firewall: LossyProxy,
+    firewalled: GatewayServer,
+    open_account: OpenAccount,
+    clients: StreamClients,
+    simulator: Simulator,
 ) -> None:
-    customer = open_account(behind)
+    customer = open_account(firewalled)
     (stream,) = clients.open(customer, "held")
-    until_checkpointed(behind, 1)
+    until_checkpointed(firewalled, 1)
     firewall.forget_connections()
     with ThreadPoolExecutor(4) as pool:
         assert [reply.status_code for reply in pool.map(lambda _: ask(customer, "echo"), range(4))] == [200] * 4
-    behind.seed(without_echo(catalogue(simulator)))
+    firewalled.seed(without_echo(catalogue(simulator)))
     # The refresh may wait on a silent connection until `tcp_user_timeout` ends it.
     assert eventually(lambda: ask(customer, "echo").status_code == 404, within=REPLAYED_WITHIN)
     let_go(simulator)
     streamed = stream.result()
     assert (streamed.codes, streamed.done) == ([], True)
-    assert eventually(lambda: waiting(behind) == [], within=REPLAYED_WITHIN)
-    assert bills.record_of(behind, streamed.id).ending == "finished"
+    assert eventually(lambda: waiting(firewalled) == [], within=REPLAYED_WITHIN)
+    assert bills.record_of(firewalled, streamed.id).ending == "finished"
     assert len(bills.debits(customer)) == len(bills.records(customer)) > 4

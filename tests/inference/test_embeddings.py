@@ -110,12 +110,12 @@ def test_every_form_of_input_is_embedded_in_order(account: Customer, given: Any,
 
 
 @pytest.mark.parametrize("given", ["hi", ["a", "b"], [1, 2], [[1], [2, 3]]], ids=str)
-def test_the_input_reaches_the_upstream_as_it_came(account: Customer, given: Any) -> None:
+def test_the_input_reaches_the_upstream_unchanged(account: Customer, given: Any) -> None:
     body = answer(account, model="sim/embed/describe", input=given)["received"]["body"]
     assert body == {"model": "describe", "input": given}
 
 
-def test_every_field_reaches_the_upstream_as_it_came(account: Customer) -> None:
+def test_every_field_reaches_the_upstream_unchanged(account: Customer) -> None:
     fields: Json = {"encoding_format": "base64", "dimensions": 3, "user": "opaque", "input_type": "query"}
     received = answer(account, model="sim/embed/describe", **fields)["received"]
     assert received["path"] == "/v1/embeddings"

@@ -247,7 +247,7 @@ def test_half_a_character_that_a_model_escaped_stays_readable(customer: Customer
 @pytest.mark.parametrize("shape", ERRORS)
 @pytest.mark.parametrize(("code", "status"), [("", 400), (":200", 503)])
 @pytest.mark.parametrize("dialect", [OPENAI, ANTHROPIC])
-def test_an_error_of_any_shape_is_told(customer: Customer, dialect: str, shape: str, code: str, status: int) -> None:
+def test_any_error_is_passed_on(customer: Customer, dialect: str, shape: str, code: str, status: int) -> None:
     for path, stream in product((PATH, MESSAGES), (False, True)):
         body = {"model": f"{dialect}/test/{slug(f'error-in:{shape}{code}')}", "messages": HELLO, "max_tokens": 16}
         reply = customer.http.post(path, json={**body, "stream": stream})

@@ -34,7 +34,7 @@ def chat(session: GatewaySession, **fields: object) -> requests.Response:
     return session.post(PATH, json=question("echo", **fields))
 
 
-def test_requests_beyond_the_limit_are_told_which_it_was_and_how_long_to_wait(account: Customer) -> None:
+def test_requests_beyond_a_limit_are_refused_with_its_name_and_the_wait(account: Customer) -> None:
     limited = with_key(account, "--rpm", "2")
     assert [chat(limited).status_code, chat(limited, stream=True).status_code] == [200, 200]
     reply = chat(limited)

@@ -210,7 +210,7 @@ def test_a_half_closed_client_of_a_slow_upstream_is_served(account: Customer, st
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
-def test_a_half_closed_client_of_http_1_0_is_told_that_it_was_taken_for_gone(account: Customer, streams: bool) -> None:
+def test_a_half_closed_client_of_http_1_0_reads_that_it_was_taken_for_gone(account: Customer, streams: bool) -> None:
     """Nothing can be sent before the answer that would show whether the client still reads."""
     with asking(account, WAYS["chat-openai"], "silent", version="1.0", stream=streams) as raw:
         raw.shutdown(socket.SHUT_WR)
@@ -250,7 +250,7 @@ def test_a_client_that_leaves_after_pipelining_is_noticed_all_the_same(account: 
     assert bills.untouched(account)
 
 
-def test_a_last_answer_arrives_though_more_was_sent_behind_its_request(account: Customer, simulator: Simulator) -> None:
+def test_a_last_answer_arrives_though_more_was_sent_after_its_request(account: Customer, simulator: Simulator) -> None:
     """Closing a connection with unread bytes resets it, and whatever is still on its way to the client is lost."""
     way = WAYS["chat-openai"]
     asked = request(account, way, "slow-start")

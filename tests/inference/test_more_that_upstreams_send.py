@@ -536,7 +536,7 @@ def test_what_an_upstream_answers_whole_arrives_in_every_way(customer: Customer,
 
 
 @pytest.mark.parametrize("name", OLD_CALLS)
-def test_a_call_the_old_way_is_a_tools_call_where_clients_know_no_other(customer: Customer, name: str) -> None:
+def test_an_old_function_call_is_a_tool_call_in_forms_without_it(customer: Customer, name: str) -> None:
     _, expected = OLD_CALLS[name]
     ways: list[tuple[str, Json]] = [(way, {}) for way in WAYS] + [(way, cap(way)) for way in WHOLE_WAYS]
     require(customer, name, expected, [(way, fields) for way, fields in ways if not way.startswith("chat")])
@@ -552,7 +552,7 @@ def test_a_chats_call_the_old_way_stays_one(customer: Customer) -> None:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("status", ["200 OK", "400 Bad Request", "500 Internal Server Error"])
 @pytest.mark.parametrize("name", ERRORS)
-def test_an_error_of_any_shape_is_told(customer: Customer, name: str, status: str, stream: bool) -> None:
+def test_any_error_is_passed_on(customer: Customer, name: str, status: str, stream: bool) -> None:
     asked = question(f"varies/test/{name}-{status[:3]}", stream=stream, temperature=1)
     reply = customer.http.post(PATH, json=asked)
     error = reply.json()["error"]
@@ -563,7 +563,7 @@ def test_an_error_of_any_shape_is_told(customer: Customer, name: str, status: st
 
 
 @pytest.mark.parametrize("name", STREAMED_ERRORS)
-def test_an_error_in_a_stream_is_told(customer: Customer, name: str) -> None:
+def test_an_error_in_a_stream_is_passed_on(customer: Customer, name: str) -> None:
     reply = customer.http.post(PATH, json=question(f"varies/test/{name}", stream=True))
     assert reply.status_code == 503
     assert TOO_WARM in reply.json()["error"]["message"]
@@ -571,7 +571,7 @@ def test_an_error_in_a_stream_is_told(customer: Customer, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TROUBLES)
-def test_the_trouble_of_the_operators_is_never_told(customer: Customer, name: str) -> None:
+def test_the_operators_trouble_is_never_passed_on(customer: Customer, name: str) -> None:
     reply = customer.http.post(PATH, json=question(f"varies/test/{name}"))
     assert reply.status_code == 503
     assert "refuses the gateway itself" in reply.json()["error"]["message"]

@@ -31,7 +31,7 @@ def gateway(seeded_databases: SeededDatabases, tmp_path: Path) -> Iterator[Gatew
 
 
 @pytest.mark.only_postgres
-def test_every_balance_that_was_told_is_one_of_the_ledgers_and_none_is_told_twice(gateway: GatewayServer) -> None:
+def test_every_reported_balance_is_in_the_ledger_and_none_is_reported_twice(gateway: GatewayServer) -> None:
     customer = Customer.open(gateway, credit="1000")
     crowd = Crowd([gateway.port], [customer.key], ["echo", "chunks"], clients=CLIENTS)
     with contextlib.closing(customer), crowd.asking():

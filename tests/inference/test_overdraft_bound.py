@@ -174,7 +174,7 @@ def test_counting_a_prompt_reserves_nothing(bounded: GatewayServer, open_account
         reply.close()
 
 
-def test_what_a_killed_worker_had_in_flight_holds_nobody_back_for_long(
+def test_requests_in_flight_of_a_killed_worker_do_not_hold_others_back_for_long(
     two_workers: GatewayServer, open_account: OpenAccount, shared_redis: PrivateRedis
 ) -> None:
     gateway, victims = two_workers, two_workers.worker_pids()
@@ -218,7 +218,7 @@ def test_a_wait_for_another_workers_requests_is_promised_only_if_its_end_is_know
             assert message(refused).endswith(f" Try again in {seconds} seconds.")
 
 
-def test_what_redis_forgets_is_told_to_it_with_the_next_beat(
+def test_reservations_that_redis_loses_are_written_again_with_the_next_beat(
     start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator, shared_redis: PrivateRedis
 ) -> None:
     metrics = f"127.0.0.1:{free_port()}"

@@ -73,9 +73,9 @@ def test_what_is_too_much_is_refused_and_what_is_in_is_served(
             assert len({each.result().headers["X-Request-Id"] for each in refused}) == len(refused)
             assert reasons(server) == ["This worker has more requests than it can serve, and refuses some."]
             the_connection_of_a_refusal_goes_on(customer)
-            a_body_that_is_too_large_is_told_so_first(customer)
+            a_body_that_is_too_large_is_refused_as_such(customer)
             a_body_that_has_not_come_is_not_waited_for(customer)
-            clients_are_refused_in_their_words_whatever_way_they_take(customer)
+            refusals_have_the_form_of_each_api_with_and_without_the_fast_path(customer)
         assert [each.result().status_code for each in asked - refused] == [200] * (SESSIONS + WAITING)
         assert Stream.of(streamed).done
     assert ask(customer, "echo").status_code == 200
@@ -91,7 +91,7 @@ def the_connection_of_a_refusal_goes_on(customer: Customer) -> None:
             assert (reply.status_code, reply.headers["Connection"]) == (503, "keep-alive")
 
 
-def a_body_that_is_too_large_is_told_so_first(customer: Customer) -> None:
+def a_body_that_is_too_large_is_refused_as_such(customer: Customer) -> None:
     with connect(customer.gateway) as raw, raw.makefile("rb") as answers:
         raw.sendall(head(customer, settings.GATEWAY_MAX_BODY_BYTES + 1))
         assert read_response(answers).status_code == 413
@@ -105,7 +105,7 @@ def a_body_that_has_not_come_is_not_waited_for(customer: Customer) -> None:
         assert answers.read() == b""
 
 
-def clients_are_refused_in_their_words_whatever_way_they_take(customer: Customer) -> None:
+def refusals_have_the_form_of_each_api_with_and_without_the_fast_path(customer: Customer) -> None:
     """A request with a repeated header is not ordinary, and is handled without the fast path."""
     for fields in ((), ("X-Twice: 1", "X-Twice: 2")):
         for path, kind in ((PATH, "internal_server_error"), ("/v1/messages", "overloaded_error")):

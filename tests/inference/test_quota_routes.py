@@ -174,7 +174,7 @@ def test_auto_passes_a_held_route_by(customer: Customer) -> None:
     assert candidates(customer, "auto") == ["sim/test/auto/DEFRA"]
 
 
-def test_where_all_are_held_auto_is_unavailable_and_each_pin_exhausted(customer: Customer) -> None:
+def test_if_all_routes_are_held_auto_is_unavailable_and_each_pin_exhausted(customer: Customer) -> None:
     for _ in range(6):
         answer(customer, "auto/test/all-held")
     assert [counted(customer, "all-held", who) for who in ("sim", "other")] == [3 * TOKENS, 3 * TOKENS]

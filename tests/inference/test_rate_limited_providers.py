@@ -31,7 +31,7 @@ def ask(customer: Customer, path: str, model: str, **fields: object) -> requests
     return customer.http.post(path, json={"model": model, **ASKED[path], **fields})
 
 
-def told(reply: requests.Response) -> tuple[int, str, str]:
+def error_of(reply: requests.Response) -> tuple[int, str, str]:
     error = reply.json()["error"]
     return reply.status_code, error["type"], error["code"]
 
@@ -46,23 +46,23 @@ def told(reply: requests.Response) -> tuple[int, str, str]:
         (TEXT, "sim/text", FAILED),
     ],
 )
-def test_a_rate_limit_is_told_in_the_words_of_the_form(
+def test_a_rate_limit_has_the_error_of_the_form(
     account: Customer, path: str, models: str, expected: tuple[int, str, str], *, streams: bool
 ) -> None:
     reply = ask(account, path, f"{models}/status-429", stream=streams)
-    assert told(reply) == expected
+    assert error_of(reply) == expected
     assert f"Provider '{models.partition('/')[0]}' answered with HTTP 429: " in reply.json()["error"]["message"]
     assert (reply.headers["Retry-After"], reply.headers.get("x-should-retry")) == ("7", None)
     assert bills.untouched(account)
 
 
 def test_embeddings_stay_503(account: Customer) -> None:
-    assert told(ask(account, EMBEDDINGS, "sim/embed/status-429")) == FAILED
+    assert error_of(ask(account, EMBEDDINGS, "sim/embed/status-429")) == FAILED
 
 
 def test_counting_a_prompt_is_rate_limited_alike(account: Customer) -> None:
     counting = {"model": "simanthropic/claude/status-429", "messages": HELLO}
-    assert told(account.http.post(f"{MESSAGES}/count_tokens", json=counting)) == OWN
+    assert error_of(account.http.post(f"{MESSAGES}/count_tokens", json=counting)) == OWN
 
 
 def test_the_official_clients_raise_what_they_have_for_it(account: Customer) -> None:

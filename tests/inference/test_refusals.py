@@ -216,7 +216,7 @@ def test_a_refusal_of_which_nothing_can_be_quoted_says_its_status(customer: Cust
     assert message(ask(customer, f"odd/test/one-word-{code}")) == f"Provider 'odd' refused the request (HTTP {code})."
 
 
-def test_an_overflow_is_known_as_one_where_the_provider_repeats_the_request(customer: Customer) -> None:
+def test_an_overflow_is_recognised_even_if_the_provider_repeats_the_request(customer: Customer) -> None:
     """Servers on FastAPI repeat the request. An agent shortens its conversation only because of this code."""
     reply = ask(customer, "odd/test/repeats-the-request")
     assert refusal(reply) == (400, GENERAL, OVERFLOW, "messages")
@@ -239,7 +239,7 @@ def test_a_failure_that_breaks_off_is_a_failure(customer: Customer) -> None:
 
 
 @pytest.mark.parametrize("name", CODES)
-def test_code_and_param_are_the_upstreams_where_they_speak_of_the_request(customer: Customer, name: str) -> None:
+def test_code_and_param_are_the_upstreams_if_they_concern_the_request(customer: Customer, name: str) -> None:
     _, code, param = CODES[name]
     reply = ask(customer, f"odd/test/{name}", temperature=1)
     assert refusal(reply) == (400, GENERAL, code, param)
@@ -274,7 +274,7 @@ def test_a_prompt_that_was_sent_as_a_message_is_the_field_in_question(customer: 
 @pytest.mark.parametrize(
     ("form", "mode"), [*(("in-200", mode) for mode in MODES), ("in-frame", "aggregated"), ("in-frame", "streamed")]
 )
-def test_an_error_in_an_answers_place_is_a_refusal_where_it_means_one(
+def test_an_error_instead_of_an_answer_is_a_refusal_if_it_means_one(
     customer: Customer, name: str, form: str, mode: str
 ) -> None:
     reply = ask(customer, f"odd/test/{form}-{name}", **MODES[mode])
@@ -394,7 +394,7 @@ def test_failover_ends_at_a_refusal_unless_a_larger_window_may_mend_it(
 
 
 @pytest.mark.parametrize(("name", "wait"), [("larger-fails", "9"), ("all-fail", "9"), ("one-names-no-wait", None)])
-def test_when_the_last_candidate_fails_the_shortest_wait_is_told(
+def test_the_shortest_wait_is_reported_when_the_last_candidate_fails(
     customer: Customer, name: str, wait: str | None
 ) -> None:
     reply = ask(customer, f"auto/auto/{name}", max_completion_tokens=1000)

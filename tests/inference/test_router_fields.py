@@ -77,12 +77,12 @@ def test_the_response_api_has_a_budget_of_reasoning_too(account: Customer) -> No
     assert json.loads(text)["body"]["reasoning_effort"] == "medium"
 
 
-def test_what_is_not_known_of_reasoning_is_left_out_and_told(account: Customer) -> None:
+def test_unknown_members_of_reasoning_are_left_out_and_disclosed(account: Customer) -> None:
     body, adjusted = received(account, "sim/test", reasoning={"effort": "low", "summary": "auto"})
     assert (body["reasoning_effort"], adjusted) == ("low", "reasoning.summary")
 
 
-def test_an_effort_that_a_model_does_not_take_is_left_out_and_told(account: Customer) -> None:
+def test_an_effort_that_a_model_does_not_take_is_left_out_and_disclosed(account: Customer) -> None:
     body, adjusted = received(account, "sim/text", reasoning={"effort": "low"})
     assert ("reasoning_effort" in body, adjusted) == (False, "reasoning")
     assert faulty_field(ask(account, "sim/text/echo", reasoning_effort="low")) == "reasoning_effort"
@@ -153,7 +153,7 @@ def test_what_would_choose_another_route_or_price_is_refused(account: Customer, 
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/embeddings/", "/aliases/x/stats"])
-def test_a_path_without_its_prefix_is_told_where_it_is(gateway: GatewayServer, path: str) -> None:
+def test_a_path_without_its_prefix_is_answered_with_the_right_path(gateway: GatewayServer, path: str) -> None:
     reply = requests.post(gateway.origin + path, json={}, timeout=30)
     assert reply.status_code == 404
     assert message(reply) == f"Unknown path: {path}. Did you mean /v1{path}?"

@@ -65,7 +65,7 @@ def customer(rotating: GatewayServer, open_account: OpenAccount) -> Customer:
     return open_account(rotating)
 
 
-def test_the_second_is_tried_where_the_first_is_refused(
+def test_the_second_is_tried_if_the_first_is_refused(
     customer: Customer, acme: Rotating, rotating: GatewayServer
 ) -> None:
     assert ask(customer, "acme/test/m").status_code == 200

@@ -232,7 +232,7 @@ def test_messages_bring_signatures_back(customer: Customer, slug: str, cap: int,
 @pytest.mark.parametrize("name", ODD)
 @streamed_or_whole
 @pytest.mark.parametrize("form", ["responses", "messages"])
-def test_what_was_signed_comes_back_where_it_was(
+def test_signed_parts_come_back_in_their_places(
     customer: Customer, odd: OddUpstream, name: str, form: str, *, streams: bool
 ) -> None:
     asked: Json = {"model": f"odd-signs/test/{name}", "stream": streams}

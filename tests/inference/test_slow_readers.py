@@ -52,7 +52,7 @@ def logged_since(server: GatewayServer, before: str) -> str:
     return server.log.removeprefix(before)
 
 
-def test_a_stream_that_nobody_takes_is_billed_for_what_the_sockets_took(
+def test_a_stream_that_is_not_read_is_billed_for_what_the_sockets_took(
     server: GatewayServer, customer: Customer, simulator: Simulator
 ) -> None:
     before, cut = server.log, simulator.stats("endless")["cut"]
@@ -69,7 +69,7 @@ def test_a_stream_that_nobody_takes_is_billed_for_what_the_sockets_took(
     assert "Traceback" not in logged_since(server, before)
 
 
-def test_a_whole_answer_that_nobody_takes_ends_its_connection(server: GatewayServer, customer: Customer) -> None:
+def test_a_whole_answer_that_is_not_read_ends_its_connection(server: GatewayServer, customer: Customer) -> None:
     before = server.log
     with unread(customer, "echo", LONG_WORD, LONG_WORDS):
         assert eventually(lambda: TOO_SLOW in logged_since(server, before), within=30)

@@ -37,7 +37,7 @@ def pooled(
             server.stop()
 
 
-def test_a_gateway_behind_a_pooler_of_transactions_bills_and_proves(
+def test_a_gateway_behind_a_transaction_pooler_bills_and_verifies(
     pooled: GatewayServer, open_account: OpenAccount
 ) -> None:
     customer = open_account(pooled)

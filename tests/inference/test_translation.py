@@ -76,7 +76,7 @@ def text(words: str, **fields: Any) -> Json:
 # --- Messages over a provider of OpenAI's dialect
 
 
-def test_a_tool_that_failed_is_told_to_have_failed(account: Customer) -> None:
+def test_a_failed_tool_is_reported_as_failed(account: Customer) -> None:
     got = messages_over_openai(
         account, result("a", "exit 1", is_error=True), result("b", "Error: no such file", is_error=True)
     )
@@ -133,7 +133,7 @@ def test_documents_and_search_results_are_text(account: Customer) -> None:
     assert got.disclosed == {"citations", "cache_control"}
 
 
-def test_whatever_a_chat_is_not_told_is_disclosed(account: Customer) -> None:
+def test_fields_of_a_message_that_a_chat_does_not_get_are_disclosed(account: Customer) -> None:
     tool: Json = {"name": "look", "input_schema": {"type": "object"}, "defer_loading": True, **CACHED}
     turn = [
         {"type": "thinking", "thinking": "Hm.", "signature": "sig"},
@@ -165,7 +165,7 @@ def test_names_of_the_clients_own_do_not_break_a_header(account: Customer) -> No
     assert all(name == "fine" or name[0] == "f" for name in got.disclosed)
 
 
-def test_a_model_is_told_to_think_nothing_where_it_takes_that(account: Customer) -> None:
+def test_disabled_thinking_is_an_effort_of_none_if_the_model_takes_that(account: Customer) -> None:
     disabled: Json = {"thinking": {"type": "disabled"}, "messages": HELLO}
     told = Received(account, "messages", "sim/test/takes-no-effort", **disabled)
     assert (told.body["reasoning_effort"], told.disclosed) == ("none", set())
@@ -212,7 +212,7 @@ def test_files_reach_claude_through_chat(account: Customer) -> None:
     assert got.disclosed == set()
 
 
-def test_files_and_pictures_reach_claude_through_responses_where_they_were_said(account: Customer) -> None:
+def test_files_and_pictures_reach_claude_through_responses_in_their_places(account: Customer) -> None:
     picture = {"type": "input_image", "image_url": PNG_URL, "detail": "auto"}
     called = [{"type": "function_call", "call_id": call, "name": "look", "arguments": "{}"} for call in ("a", "b")]
     items: list[Json] = [
@@ -295,7 +295,7 @@ def test_keywords_of_a_schema_that_claude_lacks_are_disclosed_by_the_clients_nam
     assert got.disclosed == {"text.format", "maxLength"}
 
 
-def test_what_claude_is_not_told_is_disclosed(account: Customer) -> None:
+def test_fields_that_claude_does_not_get_are_disclosed(account: Customer) -> None:
     asked: list[Json] = [
         {
             "role": "user",
@@ -316,7 +316,7 @@ def test_what_claude_is_not_told_is_disclosed(account: Customer) -> None:
 # --- Responses over a chat
 
 
-def test_what_a_chat_is_not_told_of_a_response_is_disclosed(account: Customer) -> None:
+def test_fields_of_a_response_that_a_chat_does_not_get_are_disclosed(account: Customer) -> None:
     cited = {"type": "url_citation", "url": "https://x.example", "title": "X", "start_index": 0, "end_index": 1}
     items: list[Json] = [
         {"role": "user", "content": [{"type": "input_image", "image_url": PNG_URL, "detail": "original"}]},
@@ -354,7 +354,7 @@ def test_truncation_is_answered_as_it_is_done(account: Customer, *, streams: boo
     assert '"truncation":"auto"' not in reply.text
 
 
-def test_an_upstream_that_has_the_api_itself_is_told_everything(account: Customer) -> None:
+def test_an_upstream_that_has_the_api_itself_gets_every_field(account: Customer) -> None:
     asked: Json = {"input": "hi", "truncation": "auto", "max_tool_calls": 3, "reasoning": {"summary": "auto"}}
     reply = account.http.post("/v1/responses", json={"model": "sim/native/describe", **asked})
     received = json.loads(reply.json()["output"][0]["content"][0]["text"])["body"]

@@ -221,7 +221,7 @@ STATUS_ROWS = [
 
 
 @pytest.mark.parametrize(("path", "model", "fields", "code"), STATUS_ROWS)
-def test_a_status_is_a_503_that_is_only_retried_where_that_may_help(
+def test_a_status_is_a_503_that_is_only_retried_if_that_may_help(
     customer: Customer, odd: OddUpstream, simulator: Simulator, code: int, path: str, model: str, fields: Json
 ) -> None:
     asked = {"input": "hi"} if path == EMBEDDINGS else {"messages": [{"role": "user", "content": "hi"}], "prompt": "hi"}
@@ -254,7 +254,7 @@ def test_what_is_no_answer_costs_nothing(
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_is_no_answer_is_none_in_the_other_dialect_either(
+def test_a_malformed_answer_is_a_failure_in_the_other_dialect_too(
     customer: Customer, odd: OddUpstream, simulator: Simulator, name: str
 ) -> None:
     for fields in ({"max_tokens": 16}, {"stream": True}):

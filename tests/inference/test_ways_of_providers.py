@@ -146,7 +146,7 @@ def test_cache_hits_have_their_price_under_any_name(customer: Customer, name: st
 @pytest.mark.parametrize(
     ("name", "completion", "flag"), [("thinks", 7, None), ("thinks-elsewhere", 2, "total_mismatch")]
 )
-def test_thinking_that_stands_in_the_total_alone_is_billed_where_the_provider_counts_so(
+def test_thinking_is_billed_if_the_provider_counts_it_only_in_the_total(
     customer: Customer, name: str, completion: int, flag: str | None, way: str
 ) -> None:
     usage = chat(customer, name, way)["usage"]
@@ -157,7 +157,7 @@ def test_thinking_that_stands_in_the_total_alone_is_billed_where_the_provider_co
 
 @IN_ALL_WAYS
 @pytest.mark.parametrize(("name", "prompt", "flag"), [("hears", 302, None), ("hears-elsewhere", 2, "total_mismatch")])
-def test_the_audio_of_a_prompt_is_billed_where_the_provider_counts_it_in_the_total_alone(
+def test_the_audio_of_a_prompt_is_billed_if_the_provider_counts_it_only_in_the_total(
     customer: Customer, name: str, prompt: int, flag: str | None, way: str
 ) -> None:
     usage = chat(customer, name, way)["usage"]
@@ -175,7 +175,7 @@ def test_an_answer_that_was_counted_as_nothing_is_flagged(customer: Customer, wa
 
 
 @IN_ALL_WAYS
-def test_an_end_without_a_finish_is_one_where_the_answer_was_counted(customer: Customer, way: str) -> None:
+def test_an_end_without_a_finish_is_complete_if_the_answer_was_counted(customer: Customer, way: str) -> None:
     said = chat(customer, "no-finish", way)
     assert (said["content"], said["finish"]) == ("hello there", "stop")
     assert counted(customer) == (2, 2, False)
@@ -222,13 +222,13 @@ def test_usage_is_read_wherever_it_stands(customer: Customer, name: str, way: st
 
 @IN_ALL_WAYS
 @pytest.mark.parametrize("name", ["surplus", "many-surplus"])
-def test_choices_that_nobody_asked_for_are_left_out(customer: Customer, name: str, way: str) -> None:
+def test_unrequested_choices_are_left_out(customer: Customer, name: str, way: str) -> None:
     assert chat(customer, name, way)["content"] == "hello there"
     assert flags(customer) == "malformed_event"
 
 
 @IN_ALL_WAYS
-def test_choices_that_nobody_asked_for_are_left_out_of_a_message(customer: Customer, way: str) -> None:
+def test_unrequested_choices_are_left_out_of_a_message(customer: Customer, way: str) -> None:
     text = asked(customer, "messages", "surplus", way).text
     assert text.count("there") == 1
 

@@ -670,7 +670,7 @@ def test_an_error_in_an_answers_place_is_that_error(customer: Customer, name: st
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_an_error_behind_words_is_told(customer: Customer, name: str) -> None:
+def test_an_error_after_words_is_passed_on(customer: Customer, name: str) -> None:
     reply = customer.http.post(PATH, json=question(f"odd-sends/test/error-{name}-behind-words", stream=True))
     assert ["No tea." in error["message"] for error in Stream.of(reply).errors] == [True]
     assert [record.ending for record in bills.records(customer)] == ["upstream_broke"]
@@ -685,7 +685,7 @@ def test_the_choices_of_a_whole_answer_have_the_numbers_that_were_asked_for(cust
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_choice_that_nobody_asked_for_is_left_out_although_it_speaks_first(customer: Customer, way: str) -> None:
+def test_an_unrequested_choice_is_left_out_even_if_it_comes_first(customer: Customer, way: str) -> None:
     assert ask(customer, "odd-sends/test/surplus-behind-a-role", way).text == "ab"
 
 
@@ -723,7 +723,7 @@ def test_a_tools_input_with_half_a_character_is_read(customer: Customer) -> None
 
 
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
-def test_a_text_completion_goes_on_behind_a_finish(customer: Customer, streams: bool) -> None:
+def test_a_text_completion_goes_on_after_a_finish(customer: Customer, streams: bool) -> None:
     body = {"model": "odd-sends/text/text-finish-in-every-chunk", "prompt": "hi", "stream": streams, "max_tokens": 500}
     reply = customer.http.post(TEXT, json=body)
     assert reply.status_code == 200, reply.text
@@ -735,7 +735,7 @@ def test_a_text_completion_goes_on_behind_a_finish(customer: Customer, streams: 
 
 
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
-def test_each_of_two_choices_goes_on_behind_its_finish(customer: Customer, streams: bool) -> None:
+def test_each_of_two_choices_goes_on_after_its_finish(customer: Customer, streams: bool) -> None:
     body = question("odd-sends/test/two-choices-finish-in-every-chunk", n=2, stream=streams, max_tokens=500)
     reply = customer.http.post(PATH, json=body)
     if not streams:

@@ -72,7 +72,7 @@ def test_mail_that_goes_nowhere_is_wrong_in_production_and_no_contact_is_worth_a
     assert found(operator, **PRODUCTION, BILLING_CONTACT_URL="mailto:a@b.example")[1]["credit"].startswith("ok mailto:")
 
 
-def test_a_schema_behind_the_code_is_wrong(operator: GatewayServer, tmp_path: Path) -> None:
+def test_a_schema_older_than_the_code_is_reported(operator: GatewayServer, tmp_path: Path) -> None:
     lite = {"DATABASE_URL": f"sqlite:///{tmp_path}/gateway.sqlite3"}
     for arguments in (["migrate"], ["migrate", "sessions", "zero"]):
         assert operator.manage_subprocess(*arguments, **lite).code == 0
@@ -143,7 +143,7 @@ def test_what_is_wrong_is_said_with_what_to_do(operator: GatewayServer) -> None:
     assert "hidden" not in ran.stdout + ran.stderr
 
 
-def test_a_shipped_catalogue_of_more_than_sixty_days_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shipped_catalogue_older_than_sixty_days_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release, "released_on", lambda: timezone.now().date() - timedelta(days=60))
     assert doctor._release().startswith("the catalogue that ships is of ")
     monkeypatch.setattr(release, "released_on", lambda: timezone.now().date() - timedelta(days=61))
@@ -213,7 +213,7 @@ VERSION = "check its base_url, up to the version's path."
     ],
 )
 @pytest.mark.parametrize(("dialect", "path"), [("openai", "chat/completions"), ("anthropic", "messages")])
-def test_a_list_of_models_that_is_none_is_wrong(
+def test_a_failing_list_of_models_is_reported(
     dialect: str, path: str, models: int, call: int, said: str | None
 ) -> None:
     responses.get(MODELS, status=models)

@@ -146,7 +146,7 @@ def every(server: GatewayServer, seconds: str, log: Path, **env: str) -> Iterato
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_goes_on_until_it_is_told_to_stop(server: GatewayServer, tmp_path: Path, number: signal.Signals) -> None:
+def test_it_goes_on_until_a_signal_stops_it(server: GatewayServer, tmp_path: Path, number: signal.Signals) -> None:
     log = tmp_path / "maintain.log"
     with every(server, "0.1", log) as running:
         assert eventually(lambda: log.read_text().count("purged") > 2)
@@ -156,7 +156,7 @@ def test_it_goes_on_until_it_is_told_to_stop(server: GatewayServer, tmp_path: Pa
 
 
 @pytest.mark.process
-def test_told_to_stop_it_does_not_wait_for_its_next_round(server: GatewayServer, tmp_path: Path) -> None:
+def test_a_stop_does_not_wait_for_the_next_round(server: GatewayServer, tmp_path: Path) -> None:
     log = tmp_path / "maintain.log"
     with every(server, "3600", log) as running:
         assert eventually(lambda: "purged" in log.read_text())

@@ -301,7 +301,7 @@ def test_queries_of_all_paths_are_looked_at() -> None:
         ("MessageErrorObject/properties/type/enum", [*dict.fromkeys(MESSAGE_ERRORS.values()), "api_error"]),
     ],
 )
-def test_a_limit_or_a_list_is_told_as_it_is_in_the_code(where: str, limit: object) -> None:
+def test_limits_and_lists_are_described_as_they_are_in_the_code(where: str, limit: object) -> None:
     assert functools.reduce(dict.__getitem__, where.split("/"), document()["components"]["schemas"]) == limit
 
 

@@ -1,7 +1,8 @@
 """`make replay` plays the recorded answers of real providers through a gateway, and compares what clients receive.
 
-Each recording is requested in several ways (`asking`); the expected answer is derived from the recording (`truth`). The
-exit status is 1 if an answer differs from its recording. Without recordings it prints one line and exits with 0.
+Each recording is requested in several ways (`replay_requests`); the expected answer is derived from the recording
+(`truth`). The exit status is 1 if an answer differs from its recording. Without recordings it prints one line and exits
+with 0.
 """
 
 import argparse
@@ -56,16 +57,16 @@ def report(chosen: Iterable[Recording], outcomes: list[Outcome]) -> str:
     providers: dict[tuple[str, ...], Counter[str]] = {}
     ways: dict[tuple[str, ...], Counter[str]] = {}
     for outcome in outcomes:
-        recording = outcome.asked.recording
+        recording = outcome.request.recording
         of_provider = (recording.provider, recording.api)
         key = (*of_provider, "{} ({}, {})".format(*sizes[of_provider]))
         providers.setdefault(key, Counter())[outcome.verdict] += 1
-        key = (recording.api, outcome.asked.way, "streamed" if recording.streamed else "whole")
+        key = (recording.api, outcome.request.way, "streamed" if recording.streamed else "whole")
         ways.setdefault(key, Counter())[outcome.verdict] += 1
     by_provider = _table(("provider", "API", "exchanges (streamed, errors)"), providers)
     by_way = _table(("recorded API", "way", "recorded"), ways)
     failures = "".join(
-        f"- `{o.asked.recording.id}` {o.asked.way} ({o.asked.recording.source}): {'; '.join(o.reasons)}\n"
+        f"- `{o.request.recording.id}` {o.request.way} ({o.request.recording.source}): {'; '.join(o.reasons)}\n"
         for o in outcomes
         if o.verdict == "failed"
     )

@@ -4,9 +4,9 @@ import json
 from dataclasses import dataclass
 from decimal import Decimal
 
-from tests.replay import said
+from tests.replay import answers
+from tests.replay.answers import AnsweredChoice
 from tests.replay.recordings import Json, events
-from tests.replay.said import Said
 
 DONE = "[DONE]"
 ERRORS = ("error", "response.failed")
@@ -27,7 +27,7 @@ class Answer:
 
     whole: Json
     events: list[Json]
-    choices: dict[int, Said]
+    choices: dict[int, AnsweredChoice]
     failed: str = ""
 
 
@@ -39,46 +39,46 @@ def read(form: str, body: str, *, streamed: bool) -> Answer:
     return Answer(whole, [], _choices(form, whole))
 
 
-def _choices(form: str, whole: Json) -> dict[int, Said]:
+def _choices(form: str, whole: Json) -> dict[int, AnsweredChoice]:
     match form:
         case "chat":
-            return said.of_chat(whole)
+            return answers.of_chat(whole)
         case "completions":
-            return said.of_completion(whole)
+            return answers.of_completion(whole)
         case "messages":
-            return {0: said.of_message(whole)}
+            return {0: answers.of_message(whole)}
         case "responses":
-            return {0: said.of_response(whole)}
+            return {0: answers.of_response(whole)}
     return {}
 
 
 def _stream(form: str, body: str) -> Answer:
-    told = list(events(body))
+    received = list(events(body))
     if form in ("chat", "completions"):
-        return _chunks(form, [data for _, data in told], [name for name, _ in told])
+        return _chunks(form, [data for _, data in received], [name for name, _ in received])
     if form == "responses":
-        _require(told.pop()[1] == DONE, "no [DONE]")
-    payloads: list[Json] = [json.loads(data, parse_float=Decimal) for _, data in told]
-    for (name, _), payload in zip(told, payloads, strict=True):
+        _require(received.pop()[1] == DONE, "no [DONE]")
+    payloads: list[Json] = [json.loads(data, parse_float=Decimal) for _, data in received]
+    for (name, _), payload in zip(received, payloads, strict=True):
         _require(name == payload["type"], f"an event {payload['type']} is named {name}")
     if errors := [payload for payload in payloads if payload["type"] in ERRORS]:
         return Answer({}, [], {}, failed=json.dumps(errors[0], default=str)[:1000])
     if form == "messages":
         _require(payloads[-1]["type"] == "message_stop", "no message_stop")
-        whole = said.joined_message(payloads)
+        whole = answers.joined_message(payloads)
     else:
         numbers = [payload["sequence_number"] for payload in payloads]
         _require(numbers == list(range(len(numbers))), "events are not numbered from 0")
-        whole = said.joined_response(payloads)
+        whole = answers.joined_response(payloads)
     return Answer(whole, payloads, _choices(form, whole))
 
 
-def _chunks(form: str, told: list[str], names: list[str | None]) -> Answer:
+def _chunks(form: str, received: list[str], names: list[str | None]) -> Answer:
     """Reads a stream of chunks, and checks what docs/api.md#chunks promises."""
     _require(not any(names), "an event has a name")
-    if told[-1] != DONE:
-        return Answer({}, [], {}, failed=told[-1])
-    chunks: list[Json] = [json.loads(data, parse_float=Decimal) for data in told[:-1]]
+    if received[-1] != DONE:
+        return Answer({}, [], {}, failed=received[-1])
+    chunks: list[Json] = [json.loads(data, parse_float=Decimal) for data in received[:-1]]
     _require([chunk for chunk in chunks if "usage" in chunk] == chunks[-1:], "not only the last chunk has usage")
     for name in ("id", "object", "created", "model"):
         _require(len({chunk[name] for chunk in chunks}) == 1, f"chunks differ in {name}")
@@ -92,7 +92,7 @@ def _chunks(form: str, told: list[str], names: list[str | None]) -> Answer:
             roles = ["role" in choice["delta"] for choice in own]
             _require(roles == [True] + [False] * (len(own) - 1), "a role that is not the first of its choice")
             _require_calls(own)
-    whole = said.joined_chat(chunks)
+    whole = answers.joined_chat(chunks)
     return Answer(whole, chunks, _choices(form, whole))
 
 

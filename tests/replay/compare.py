@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from tests.replay.asking import ReplayRequest
+from tests.replay.answers import AnsweredChoice, with_old_call
 from tests.replay.client import Answer
 from tests.replay.recordings import Json
-from tests.replay.said import Said, with_old_call
+from tests.replay.replay_requests import ReplayRequest
 from tests.replay.truth import Truth
 
 # The gateway sets some of these; others are fillers of a provider's protocol; an error after the finish ends nothing.
@@ -31,14 +31,14 @@ ABSURD = 2.0**20  # no number in an embedding is this large
 KEEP_ALIVE = ("ping", "keepalive")  # keep-alives of the provider's connection
 
 
-def in_own_form(asked: ReplayRequest, truth: Truth, answer: Answer) -> Iterator[str]:
+def in_own_form(request: ReplayRequest, truth: Truth, answer: Answer) -> Iterator[str]:
     """Yields the differences between an answer and everything that the provider sent."""
-    form = asked.form
+    form = request.form
     if form in ("chat", "completions"):
         yield from _choices(truth, answer)
     elif form == "embeddings":
-        yield from _vectors(asked, truth, answer)
-    elif asked.streamed:
+        yield from _vectors(request, truth, answer)
+    elif request.streamed:
         yield from _events(form, truth.events, answer.events)
     yield from differences("", _without(truth.answer, OWN[form]), _without(answer.whole, OWN[form]))
 
@@ -71,30 +71,30 @@ def _choices(truth: Truth, answer: Answer) -> Iterator[str]:
         return
     recorded, came = _by_index(truth.answer), _by_index(answer.whole)
     for index, choice in truth.choices.items():
-        said = (_plain(each) | {"message": each.more} for each in (choice, answer.choices[index]))
-        yield from differences(f"choices[{index}].", *said)
-        beside = (_without(each[index], OF_CHOICE) for each in (recorded, came))
-        yield from differences(f"choices[{index}].", *beside)
+        contents = (_plain(each) | {"message": each.more} for each in (choice, answer.choices[index]))
+        yield from differences(f"choices[{index}].", *contents)
+        other_members = (_without(each[index], OF_CHOICE) for each in (recorded, came))
+        yield from differences(f"choices[{index}].", *other_members)
 
 
 def _by_index(answer: Json) -> dict[int, Json]:
     return {choice.get("index", position): choice for position, choice in enumerate(answer["choices"])}
 
 
-def _plain(choice: Said) -> Json:
+def _plain(choice: AnsweredChoice) -> Json:
     """Returns the part of a choice that every form can express."""
     calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in choice.calls]
     spoken = {"text": choice.text, "reasoning": choice.reasoning, "refusal": choice.refusal}
     return {**spoken, "calls": calls, "cited": choice.cited, "signed": choice.signed, "finish": choice.finish}
 
 
-def _vectors(asked: ReplayRequest, truth: Truth, answer: Answer) -> Iterator[str]:
+def _vectors(request: ReplayRequest, truth: Truth, answer: Answer) -> Iterator[str]:
     recorded, came = vectors_of(truth.answer), vectors_of(answer.whole)
     if not all(map(is_readable, recorded)):  # the judge expects a refusal if the client requested floats
         if came != recorded:
             yield "the vectors differ"
         return
-    if any(isinstance(vector, str) != (asked.body.get("encoding_format") == "base64") for vector in came):
+    if any(isinstance(vector, str) != (request.body.get("encoding_format") == "base64") for vector in came):
         yield "vectors in another format than the client requested"
     if list(map(_floats, recorded)) != list(map(_floats, came)):
         yield "the vectors differ"

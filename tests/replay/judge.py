@@ -8,10 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 from tests.replay import client, compare
-from tests.replay.asking import ReplayRequest
 from tests.replay.bill import Tokens
 from tests.replay.client import Reply
 from tests.replay.recordings import Json
+from tests.replay.replay_requests import ReplayRequest
 from tests.replay.truth import Truth, truth_of
 
 OF_THE_OPERATOR = re.compile("api key|exceeded your current quota", re.IGNORECASE)
@@ -25,7 +25,7 @@ RESET = ("model", "stream", "stream_options", "store", "max_tokens", "max_comple
 class Outcome:
     """Holds the verdict on one request. Its record must show `cost`; if None, the cost of the record's tokens."""
 
-    asked: ReplayRequest
+    request: ReplayRequest
     verdict: str = "passed"
     reasons: list[str] = field(default_factory=list)
     generation: str | None = None
@@ -39,11 +39,11 @@ class Outcome:
         self.reasons.append(reason)
 
 
-def judged(asked: ReplayRequest, reply: Reply, upstream: Json | None) -> Outcome:
+def judged(request: ReplayRequest, reply: Reply, upstream: Json | None) -> Outcome:
     """Judges one request. `upstream` is the request that reached its provider, if one did."""
-    outcome = Outcome(asked)
+    outcome = Outcome(request)
     try:
-        for reason in _faults(outcome, truth_of(asked.recording), reply, upstream):
+        for reason in _faults(outcome, truth_of(request.recording), reply, upstream):
             outcome.fail(reason)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         outcome.fail(f"cannot be read: {error!r}: {reply.body[:200]}")
@@ -51,53 +51,53 @@ def judged(asked: ReplayRequest, reply: Reply, upstream: Json | None) -> Outcome
 
 
 def _faults(outcome: Outcome, truth: Truth, reply: Reply, upstream: Json | None) -> Iterator[str]:
-    asked = outcome.asked
-    if asked.refused_for:
+    request = outcome.request
+    if request.refused_for:
         outcome.verdict = "refused"
-        yield from _of_refusal(asked, reply, upstream)
+        yield from _of_refusal(request, reply, upstream)
     elif truth.refusal is not None:
         if upstream is None and reply.status == 400 and truth.refusal[0] == 400:
             outcome.verdict = "refused"  # as the provider did: a field has the wrong shape or is out of bounds
         else:
-            yield from _of_error(asked, *truth.refusal, reply)
+            yield from _of_error(request, *truth.refusal, reply)
     elif truth.break_off is not None:
-        if not asked.streamed:  # no part of a whole answer was sent yet
-            yield from _of_error(asked, *truth.break_off, reply)
+        if not request.streamed:  # no part of a whole answer was sent yet
+            yield from _of_error(request, *truth.break_off, reply)
         else:
             outcome.generation = reply.headers["x-generation-id"]
             outcome.interrupted = outcome.estimated = True
-            told = client.read(asked.form, reply.body, streamed=True).failed
-            yield from _of_words(truth.break_off[1], told)
+            message = client.read(request.form, reply.body, streamed=True).failed
+            yield from _of_words(truth.break_off[1], message)
     elif reply.status != 200:
-        if _is_unreadable(asked, truth, reply):
+        if _is_unreadable(request, truth, reply):
             outcome.verdict = "refused"
         else:
             yield f"{reply.status} {reply.body[:300]}"
     else:
         yield from _of_answer(outcome, truth, reply)
-        if asked.way == "native" and upstream is not None:
-            yield from _of_request(asked, reply, upstream)
+        if request.way == "native" and upstream is not None:
+            yield from _of_request(request, reply, upstream)
 
 
-def _of_refusal(asked: ReplayRequest, reply: Reply, upstream: Json | None) -> Iterator[str]:
-    fields = ", ".join(sorted(asked.refused_for))
+def _of_refusal(request: ReplayRequest, reply: Reply, upstream: Json | None) -> Iterator[str]:
+    fields = ", ".join(sorted(request.refused_for))
     if reply.status != 400 or upstream is not None:
         yield f"not refused for {fields}: {reply.status} {reply.body[:200]}"
-    elif (param := json.loads(reply.body)["error"]["param"]) not in asked.refused_for:
+    elif (param := json.loads(reply.body)["error"]["param"]) not in request.refused_for:
         yield f"refused for {param}, not for {fields}"
 
 
-def _of_error(asked: ReplayRequest, status: int, words: str, reply: Reply) -> Iterator[str]:
+def _of_error(request: ReplayRequest, status: int, words: str, reply: Reply) -> Iterator[str]:
     """Checks that an error of the provider is passed on as docs/api.md#upstream-errors describes."""
     if status in (400, 429) and OF_THE_OPERATOR.search(words):
-        told = json.loads(reply.body)["error"]["message"]
-        if reply.status != 503 or "refuses the gateway itself" not in told:
+        message = json.loads(reply.body)["error"]["message"]
+        if reply.status != 503 or "refuses the gateway itself" not in message:
             yield f"{reply.status} for an error that concerns the operator: {reply.body[:200]}"
         return
     if status == 400 and NO_MODEL.search(words):
         status = 404  # the catalogue is at fault, not the request
     expected = 400 if status in (400, 413, 422) else 503
-    if status == 429 and asked.form in ("messages", "responses"):
+    if status == 429 and request.form in ("messages", "responses"):
         expected = 429
     if reply.status != expected:
         yield f"{reply.status} for the provider's {status}: {reply.body[:200]}"
@@ -114,45 +114,45 @@ def _of_error(asked: ReplayRequest, status: int, words: str, reply: Reply) -> It
         yield from _of_words(words, json.loads(reply.body)["error"]["message"])
 
 
-def _of_words(words: str, told: str) -> Iterator[str]:
+def _of_words(words: str, message: str) -> Iterator[str]:
     """Checks that the beginning of the provider's message is quoted. Addresses in it are never quoted."""
-    missing = [word for word in _plain_words(words[:200])[:-1] if word not in _plain_words(told)]
-    if missing or not told:
-        yield f"does not quote {' '.join(missing)!r}: {told}"
+    missing = [word for word in _plain_words(words[:200])[:-1] if word not in _plain_words(message)]
+    if missing or not message:
+        yield f"does not quote {' '.join(missing)!r}: {message}"
 
 
 def _plain_words(text: str) -> list[str]:
     return re.findall(r"(?<!\S)[A-Za-z]{3,}(?!\S)", re.sub(r"\S*(://|@)\S*", " ", text))
 
 
-def _is_unreadable(asked: ReplayRequest, truth: Truth, reply: Reply) -> bool:
+def _is_unreadable(request: ReplayRequest, truth: Truth, reply: Reply) -> bool:
     """Tells whether a client of floats was refused other numbers, as docs/providers.md describes."""
-    if asked.body.get("encoding_format") is None:
+    if request.body.get("encoding_format") is None:
         return False
-    if asked.form != "embeddings" or reply.status != 503 or reply.headers.get("x-should-retry") != "false":
+    if request.form != "embeddings" or reply.status != 503 or reply.headers.get("x-should-retry") != "false":
         return False
     return not all(map(compare.is_readable, compare.vectors_of(truth.answer)))
 
 
 def _of_answer(outcome: Outcome, truth: Truth, reply: Reply) -> Iterator[str]:
-    asked = outcome.asked
+    request = outcome.request
     outcome.generation = reply.headers.get("x-generation-id")
     outcome.cost, outcome.estimated, outcome.flags = truth.cost, truth.tokens is None, truth.flags
-    answer = client.read(asked.form, reply.body, streamed=asked.streamed)
+    answer = client.read(request.form, reply.body, streamed=request.streamed)
     if answer.failed:
         yield f"broke: {answer.failed[:300]}"
         return
     # Choices beyond those that were requested are left out.
-    truth.choices = {index: each for index, each in truth.choices.items() if index < (asked.body.get("n") or 1)}
-    yield from _of_bill(asked.form, truth, answer.whole["usage"])
-    if asked.form == asked.recording.api:
-        yield from compare.in_own_form(asked, truth, answer)
+    truth.choices = {index: each for index, each in truth.choices.items() if index < (request.body.get("n") or 1)}
+    yield from _of_bill(request.form, truth, answer.whole["usage"])
+    if request.form == request.recording.api:
+        yield from compare.in_own_form(request, truth, answer)
     else:
-        yield from compare.in_form(asked.form, truth, answer)
+        yield from compare.in_form(request.form, truth, answer)
 
 
 def _of_bill(form: str, truth: Truth, usage: Json) -> Iterator[str]:
-    yield from _told_of_money(usage)
+    yield from _revealed_costs(usage)
     if truth.tokens is None:
         return  # not reported, so estimated: the ledger is compared with its own tokens
     if Decimal(usage["cost"]) != truth.cost:
@@ -165,11 +165,11 @@ def _of_bill(form: str, truth: Truth, usage: Json) -> Iterator[str]:
             yield f"usage.{name} is {got}, not {expected}"
 
 
-def _told_of_money(usage: Json, path: str = "usage.") -> Iterator[str]:
+def _revealed_costs(usage: Json, path: str = "usage.") -> Iterator[str]:
     """Checks that the answer does not reveal what the operator pays."""
     for name, value in usage.items():
         if isinstance(value, dict):
-            yield from _told_of_money(value, f"{path}{name}.")
+            yield from _revealed_costs(value, f"{path}{name}.")
         if path + name != "usage.cost" and ("cost" in name or "price" in name):
             yield f"{path}{name} is published"
 
@@ -198,15 +198,17 @@ def _published(form: str, tokens: Tokens) -> dict[str, int | None]:
     }
 
 
-def _of_request(asked: ReplayRequest, reply: Reply, upstream: Json) -> Iterator[str]:
+def _of_request(request: ReplayRequest, reply: Reply, upstream: Json) -> Iterator[str]:
     """Checks that the provider received the client's request, apart from the adjustments that the answer lists."""
     left_out = (*RESET, *reply.headers.get("x-gateway-adjusted-params", "").replace(",", " ").split())
     sent, came = (
         {name: value for name, value in body.items() if name not in left_out}
-        for body in (_in_plain_words(asked.body), upstream["body"])
+        for body in (_in_plain_words(request.body), upstream["body"])
     )
-    yield from compare.differences("asked ", sent, came)
-    caps = [asked.body[name] for name in ("max_completion_tokens", "max_tokens") if asked.body.get(name) is not None]
+    yield from compare.differences("requested ", sent, came)
+    caps = [
+        request.body[name] for name in ("max_completion_tokens", "max_tokens") if request.body.get(name) is not None
+    ]
     if caps and caps[0] not in (upstream["body"].get("max_tokens"), upstream["body"].get("max_completion_tokens")):
         yield f"the cap of {caps[0]} is missing upstream"
 

@@ -23,9 +23,9 @@ def compare(customer: Customer, outcomes: list[Outcome]) -> None:
             found = records.pop(outcome.generation, [])
             for reason in _faults(outcome, found, *kept.get(outcome.generation, (None, ""))):
                 outcome.fail(reason)
-    for of_nobody in records.values():  # the answer was not read to its end, or the request got none
-        for record in of_nobody:
-            blamed = next(outcome for outcome in outcomes if outcome.asked.body["model"] == record["model"])
+    for unclaimed in records.values():  # the answer was not read to its end, or the request got none
+        for record in unclaimed:
+            blamed = next(outcome for outcome in outcomes if outcome.request.body["model"] == record["model"])
             blamed.fail(f"a record without an answer: {record['generation_id']}")
 
 

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 from tests import plugin
-from tests.replay import asking, ledger, site
-from tests.replay.asking import ReplayRequest
+from tests.replay import ledger, replay_requests, site
 from tests.replay.client import Reply
 from tests.replay.judge import Outcome, judged
 from tests.replay.recordings import Recording
+from tests.replay.replay_requests import ReplayRequest
 from tests.replay.upstream import PlayedProvider
 from tests.servers.customer import Customer
 from tests.servers.databases import MigratedDatabases
@@ -31,11 +31,11 @@ class Clients:
         for connection in self._all:
             self._idle.put(connection)
 
-    def ask(self, asked: ReplayRequest) -> Reply:
+    def ask(self, request: ReplayRequest) -> Reply:
         """Sends one request on an idle connection and returns the reply."""
         connection = self._idle.get()
         try:
-            connection.request("POST", asked.path, json.dumps(asked.body), {**self._headers, **asked.headers})
+            connection.request("POST", request.path, json.dumps(request.body), {**self._headers, **request.headers})
             response = connection.getresponse()
             named = {name.lower(): value for name, value in response.getheaders()}
             return Reply(response.status, named, response.read().decode())
@@ -75,9 +75,9 @@ def replayed(
 def _of_recording(recording: Recording, provider: PlayedProvider, clients: Clients) -> list[Outcome]:
     """Sends a recording's requests one by one, so that the provider's last request belongs to the current one."""
     outcomes = []
-    for asked in asking.ways(recording):
-        model = site.upstream_model(recording, cut=asked.way == "cut")
-        provider.asked.pop(model, None)
-        reply = clients.ask(asked)
-        outcomes.append(judged(asked, reply, provider.asked.get(model)))
+    for request in replay_requests.variants(recording):
+        model = site.upstream_model(recording, cut=request.way == "cut")
+        provider.received.pop(model, None)
+        reply = clients.ask(request)
+        outcomes.append(judged(request, reply, provider.received.get(model)))
     return outcomes

@@ -104,12 +104,12 @@ def test_what_is_as_recorded_passes_and_what_is_not_is_found(migrated_databases:
     with PlayedProvider([*AS_RECORDED, *played], seed=1) as provider:
         outcomes = replayed([*AS_RECORDED, *others], migrated_databases, provider)
     for number, (_, _, reason) in enumerate(OTHERWISE):
-        found = [outcome for outcome in outcomes if outcome.asked.recording.id == f"other-{number}"]
+        found = [outcome for outcome in outcomes if outcome.request.recording.id == f"other-{number}"]
         assert {outcome.verdict for outcome in found} == {"failed"}
         assert any(reason in each for each in found[0].reasons), found[0].reasons
-    good = [outcome for outcome in outcomes if outcome.asked.recording.id in by_id]
-    assert [(outcome.asked.recording.id, outcome.reasons) for outcome in good if outcome.reasons] == []
-    ways = {(outcome.asked.recording.id, outcome.asked.way): outcome.verdict for outcome in good}
+    good = [outcome for outcome in outcomes if outcome.request.recording.id in by_id]
+    assert [(outcome.request.recording.id, outcome.reasons) for outcome in good if outcome.reasons] == []
+    ways = {(outcome.request.recording.id, outcome.request.way): outcome.verdict for outcome in good}
     assert [way for id, way in ways if id == "claude"] == ["native", "cut", "joined", "as-chat", "as-responses"]
     assert (ways["searched", "native"], ways["searched", "plain"]) == ("refused", "passed")
 

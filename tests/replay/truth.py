@@ -4,10 +4,10 @@ import json
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from tests.replay import bill, said
+from tests.replay import answers, bill
+from tests.replay.answers import AnsweredChoice
 from tests.replay.bill import Tokens
 from tests.replay.recordings import Json, Recording, payloads
-from tests.replay.said import Said
 
 # Some errors come with status 200. Their type or code stands for one of these statuses (docs/providers.md).
 MEANS = {"invalid_request_error": 400, "content_filter": 400, "insufficient_quota": 429}
@@ -26,7 +26,7 @@ class Truth:
     break_off: tuple[int, str] | None = None
     answer: Json = field(default_factory=dict)  # whole, or put together from the stream
     events: list[Json] = field(default_factory=list)  # a stream's events
-    choices: dict[int, Said] = field(default_factory=dict)
+    choices: dict[int, AnsweredChoice] = field(default_factory=dict)
     tokens: Tokens | None = None
     flags: frozenset[str] = frozenset()  # flags for contradictions in the usage
 
@@ -62,8 +62,8 @@ def _find_error(truth: Truth) -> None:
             return
         if event.get("error"):
             found = _in_place(event)
-            told = said.joined_chat(truth.events)["choices"]
-            truth.refusal, truth.break_off = (None, found) if told else (found, None)
+            delivered = answers.joined_chat(truth.events)["choices"]
+            truth.refusal, truth.break_off = (None, found) if delivered else (found, None)
             return
 
 
@@ -71,18 +71,18 @@ def _read(truth: Truth, recording: Recording) -> None:
     match recording.api:
         case "chat" | "completions":
             if recording.streamed:
-                truth.answer = said.joined_chat(truth.events)
+                truth.answer = answers.joined_chat(truth.events)
             if not truth.answer.get("choices"):
                 truth.refusal = NO_ANSWER
-            truth.choices = (said.of_chat if recording.api == "chat" else said.of_completion)(truth.answer)
+            truth.choices = (answers.of_chat if recording.api == "chat" else answers.of_completion)(truth.answer)
         case "messages":
             if recording.streamed:
-                truth.answer = said.joined_message(truth.events)
-            truth.choices = {0: said.of_message(truth.answer)}
+                truth.answer = answers.joined_message(truth.events)
+            truth.choices = {0: answers.of_message(truth.answer)}
         case "responses" if recording.streamed:
-            truth.answer = said.joined_response(truth.events)
+            truth.answer = answers.joined_response(truth.events)
     for choice in truth.choices.values():
-        said.as_told(choice)
+        answers.set_api_finish(choice)
     usage = truth.answer.get("usage") or (truth.answer.get("x_groq") or {}).get("usage")
     truth.tokens = bill.tokens_of(recording, usage)
     if truth.tokens is not None:
@@ -104,9 +104,9 @@ def _words(body: str) -> str:
     except ValueError:
         return body
     error = found.get("error") if isinstance(found, dict) else None
-    behind = (error.get("metadata") or {}).get("raw") if isinstance(error, dict) else None
-    if isinstance(behind, str):
-        return _words(behind)
+    original = (error.get("metadata") or {}).get("raw") if isinstance(error, dict) else None
+    if isinstance(original, str):
+        return _words(original)
     for name in ("error", "message", "detail", "msg"):
         while isinstance(found, dict) and name in found:
             found = found[name]

@@ -18,7 +18,7 @@ class PlayedProvider:
     """Listens on a port of its own, and stores the last request for each model."""
 
     def __init__(self, recordings: Iterable[Recording], seed: int) -> None:
-        self.asked: dict[str, dict[str, Any]] = {}
+        self.received: dict[str, dict[str, Any]] = {}
         by_id = {recording.id: recording for recording in recordings}
         provider = self
 
@@ -27,11 +27,11 @@ class PlayedProvider:
             disable_nagle_algorithm = True
 
             def do_POST(self) -> None:  # http.server finds it by this name
-                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                model: str = asked["model"]
-                provider.asked[model] = {"path": self.path, "headers": dict(self.headers), "body": asked}
+                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                model: str = request["model"]
+                provider.received[model] = {"path": self.path, "headers": dict(self.headers), "body": request}
                 recording = by_id[model.removesuffix(CUT)]
-                if not recording.is_error and bool(asked.get("stream")) != recording.streamed:
+                if not recording.is_error and bool(request.get("stream")) != recording.streamed:
                     self._play(599, {}, b'{"error": {"message": "asked in the other form than was recorded"}}', ())
                     return
                 body = recording.body.encode()

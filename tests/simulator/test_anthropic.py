@@ -84,7 +84,7 @@ def test_a_tools_arguments_are_streamed_in_fragments(provider: Provider) -> None
 
 
 @pytest.mark.parametrize(("choice", "calls"), [({"type": "auto"}, 2), ({"type": "none"}, 0)])
-def test_both_makes_two_calls_where_tools_may_be_called(provider: Provider, choice: object, calls: int) -> None:
+def test_both_makes_two_calls_if_tools_may_be_called(provider: Provider, choice: object, calls: int) -> None:
     blocks = provider.messages("tools", "both please", tool_choice=choice)["content"]
     assert sum(block["type"] == "tool_use" for block in blocks) == calls
 

@@ -70,7 +70,7 @@ def test_calls_have_one_id(provider: Provider) -> None:
     assert (first["id"], first["name"], second["name"]) == (second["id"], "weather", "clock")
 
 
-def test_arguments_are_a_blank_or_come_once_more_behind_their_pieces(provider: Provider) -> None:
+def test_arguments_are_a_blank_or_are_repeated_after_their_pieces(provider: Provider) -> None:
     def pieces(model: str) -> list[str]:
         return [piece["function"]["arguments"] for chunk in fragments(provider, model) for piece in chunk]
 

@@ -253,7 +253,7 @@ def test_a_taken_port_is_one_line_on_stderr() -> None:
 
 
 @pytest.mark.parametrize("signs", ["google", "openrouter"])
-def test_a_signature_is_demanded_back_where_it_was(provider: Provider, signs: str) -> None:
+def test_a_signature_is_demanded_back_in_its_place(provider: Provider, signs: str) -> None:
     model, user = f"tools+signs:{signs}", {"role": "user", "content": "both now"}
     message = provider.chat(model, tools=[TOOL, CLOCK], messages=[user])["choices"][0]["message"]
     results = [{"role": "tool", "tool_call_id": each["id"], "content": "fine"} for each in message["tool_calls"]]

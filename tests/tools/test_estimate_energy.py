@@ -96,7 +96,7 @@ def test_a_figure_lies_within_its_bounds(one: Size, other: Size, embedding: bool
             assert 0 <= figure.low <= figure.value <= figure.high
 
 
-def test_figures_come_back_from_where_they_are_stored() -> None:
+def test_figures_survive_being_stored() -> None:
     assert figures_in(json.loads(json.dumps(LLAMA.stored()))) == LLAMA
     assert (LLAMA.method, LLAMA.pue) == (METHOD, Decimal("1.2"))
     bare = EnergyFigures(LLAMA.wh)

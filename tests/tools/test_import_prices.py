@@ -259,7 +259,7 @@ models:
     assert "not in the list" not in printed
 
 
-def test_what_is_new_is_told_of_the_providers_that_one_has(ours: Path) -> None:
+def test_new_offers_are_listed_only_for_ones_own_providers(ours: Path) -> None:
     priced = {"mode": "chat", "litellm_provider": "openai", "input_cost_per_token": 1e-06}
     listed = LITELLM | {
         "gpt-5.4-2026-03-05": priced,

@@ -20,6 +20,6 @@ class Command(OperatorCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         try:
             held = people.export(options["email"])
-        except people.NobodyKnown as error:
+        except people.UnknownPerson as error:
             raise CommandError(str(error)) from None
         self.stdout.write(json.dumps(held, cls=DjangoJSONEncoder, indent=2, ensure_ascii=False))

@@ -21,6 +21,6 @@ class Command(OperatorCommand):
         with self.committed_once_printed():
             try:
                 done = people.forget(options["email"])
-            except (people.NobodyKnown, people.StillOwns) as error:
+            except (people.UnknownPerson, people.OnlyOwner) as error:
                 raise CommandError(str(error)) from None
             self.stdout.write(f"{options['email']}: {done}.")

@@ -59,7 +59,7 @@ class Command(OperatorCommand):
         chosen = chosen if start_at is None else chosen.filter(pk__gte=start_at)
         total: int = chosen.aggregate(total=Sum("seq"))["total"] or 0
         jobs: int = options["jobs"] or (min(MOST_JOBS, os.cpu_count() or 1) if total >= WORTH_JOBS else 1)
-        bar = Bar(self.stderr, total)
+        bar = ProgressBar(self.stderr, total)
         gc.freeze()  # else collections would scan all loaded objects each time, which took a quarter of the run
         if jobs == 1 or account_id is not None:
             findings = verify.verify(account_id, read_usage, start_at=start_at, report=bar.show)
@@ -96,7 +96,7 @@ def _jobs(text: str) -> int:
     return int(text)
 
 
-class Bar:
+class ProgressBar:
     """Draws a progress bar, by ledger entries, once a second if stderr is a terminal."""
 
     def __init__(self, stderr: Any, total: int) -> None:

@@ -92,15 +92,15 @@ def test_what_hurts_is_a_fault(operation: Operation, reason: str) -> None:
     ],
     ids=["null", "db_default", "wider", "may be null", "online", "new table", "state alone"],
 )
-def test_what_widens_is_none(operations: list[Any]) -> None:
+def test_operations_that_the_previous_release_survives_are_allowed(operations: list[Any]) -> None:
     assert _faults(*operations) == []
 
 
-def test_the_migrations_of_this_release_have_none() -> None:
+def test_the_migrations_of_this_release_have_no_fault() -> None:
     assert broken() == []
 
 
-def test_the_originals_of_squashed_migrations_have_none_but_those_that_are_older_than_the_rules(
+def test_the_originals_of_squashed_migrations_have_only_faults_that_are_older_than_the_rules(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     use_originals(monkeypatch)

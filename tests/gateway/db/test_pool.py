@@ -35,6 +35,6 @@ def test_who_asks_is_found_out_in_seconds(client: Client) -> None:
     assert waits(client, "/v1/generations", Authorization=f"Bearer sk-gw-{'A' * 43}") == {BRIEF_SECONDS}
 
 
-def test_nobody_waits_for_the_request_before(client: Client) -> None:
+def test_a_request_does_not_inherit_the_patience_of_the_previous_one(client: Client) -> None:
     client.get("/login")
     assert patience.get() is None

@@ -122,9 +122,7 @@ def test_a_standby_is_not_connected_to() -> None:
             Session("default")
 
 
-def test_behind_a_pooler_of_transactions_nothing_is_prepared(
-    sessions: Sessions, notes: None, settings: Settings
-) -> None:
+def test_nothing_is_prepared_behind_a_transaction_pooler(sessions: Sessions, notes: None, settings: Settings) -> None:
     settings.DATABASE_TRANSACTION_POOLING = True
     assert [number(sessions.execute(ADD, [b"%d" % n, b"1"])) for n in (1, 2)] == [2, 3]
     sessions.execute_all([(NOTE, [b"1"]), (NOTE, [b"2"])])

@@ -66,7 +66,7 @@ def test_a_declared_body_above_32_mib_is_refused_before_a_byte_of_it(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_client_that_asks_whether_to_go_on_is_told_at_once_that_it_is_too_much(
+def test_an_expect_continue_for_too_large_a_body_is_refused_at_once(
     gateway: GatewayServer, account: Customer, path: str
 ) -> None:
     with connect(gateway) as raw, raw.makefile("rb") as answers:

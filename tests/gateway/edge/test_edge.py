@@ -63,7 +63,7 @@ def test_an_unknown_path_is_not_found(account: Customer, method: str, path: str)
         *(("model", method) for method in ("POST", "PUT", "PATCH", "DELETE")),
     ],
 )
-def test_a_wrong_method_is_told_the_right_one(account: Customer, endpoint: str, method: str) -> None:
+def test_a_wrong_method_is_refused_with_the_right_one(account: Customer, endpoint: str, method: str) -> None:
     path, right = METHODS[endpoint]
     reply = account.http.request(method, path)
     assert refusal(reply) == NOT_ALLOWED
@@ -236,7 +236,7 @@ def test_a_body_may_come_in_chunks(account: Customer) -> None:
     assert reply.json()["choices"][0]["message"]["content"] == "hello there"
 
 
-def test_a_client_that_waits_to_be_told_to_go_on_is_told(gateway: GatewayServer, account: Customer) -> None:
+def test_a_client_that_waits_for_100_continue_gets_it(gateway: GatewayServer, account: Customer) -> None:
     content = json.dumps(question("echo")).encode()
     with connect(gateway) as raw, raw.makefile("rb") as answers:
         raw.sendall(head_of(account, f"Content-Length: {len(content)}\r\nExpect: 100-continue"))

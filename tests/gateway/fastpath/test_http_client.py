@@ -152,7 +152,7 @@ def whole(opened: UpstreamCall) -> bytes:
         (LENGTH.replace(b"\r\n", b"\n"), True),
     ],
 )
-def test_an_answer_is_read_whole_and_its_connection_kept_where_it_may_be(reply: bytes, reused: bool) -> None:
+def test_an_answer_is_read_whole_and_its_connection_kept_if_it_may_be(reply: bytes, reused: bool) -> None:
     with serving([reply, reply], [reply]) as server:
         assert ask(server) == b"hello"
         assert ask(server) == b"hello"
@@ -228,14 +228,14 @@ def test_no_connection_serves_two_accounts() -> None:
         assert server.accepted == 2
 
 
-def test_a_connection_has_served_enough_after_so_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_is_replaced_after_its_most_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MOST_USES", 2)
     with serving([LENGTH] * 2, [LENGTH] * 2) as server:
         assert [ask(server) for _ in range(4)] == [b"hello"] * 4
         assert server.accepted == 2
 
 
-def test_a_connection_has_served_enough_after_some_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_is_replaced_after_some_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MOST_SECONDS", 0.0)
     with serving([LENGTH], [LENGTH]) as server:
         assert [ask(server) for _ in range(2)] == [b"hello"] * 2
@@ -264,7 +264,7 @@ def test_the_connection_that_was_idle_longest_is_given_up_for_another_account(mo
         assert [connection.account for connection in idle] == [third, first]
 
 
-def test_no_connection_is_kept_for_minutes_after_bytes_that_nobody_had_asked_for() -> None:
+def test_no_connection_is_kept_for_minutes_after_unexpected_bytes() -> None:
     with serving([LENGTH], [LENGTH], [LENGTH], [LENGTH] * 2) as server:
         assert ask(server) == b"hello"
         server.say(SURPLUS)
@@ -282,7 +282,7 @@ SURPLUS = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad"
 
 
 @pytest.mark.parametrize("surplus", [SURPLUS, b"nonsense", SURPLUS[:20], b"HTTP/1.1 100 Continue\r\n\r\n"])
-def test_bytes_behind_an_answer_end_every_idle_connection_of_the_origin(surplus: bytes) -> None:
+def test_bytes_after_an_answer_end_every_idle_connection_of_the_origin(surplus: bytes) -> None:
     other = uuid4()
     with serving([LENGTH] * 2, [LENGTH + surplus], [LENGTH], [LENGTH]) as server, serving([LENGTH] * 2) as elsewhere:
         assert ask(server, account=other) == ask(elsewhere) == b"hello"
@@ -295,7 +295,7 @@ def test_bytes_behind_an_answer_end_every_idle_connection_of_the_origin(surplus:
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_late_bytes_that_nobody_asked_for_end_every_idle_connection_of_the_origin(
+def test_late_unexpected_bytes_end_every_idle_connection_of_the_origin(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = self_signed(tmp_path) if scheme == "https" else None
@@ -503,7 +503,7 @@ def test_an_answer_cut_in_its_middle_is_a_fault() -> None:
         opened.close()
 
 
-def test_nobody_listening_is_a_fault() -> None:
+def test_a_refused_connection_is_a_fault() -> None:
     with serving() as server:
         server.close()
         with pytest.raises(Unreachable, match="could not be reached"):

@@ -233,7 +233,7 @@ def counters(scrape: Scrape, names: Collection[str]) -> set[tuple[str, ...]]:
     }
 
 
-def test_open_streams_are_told_while_they_are_open(server: GatewayServer, customer: Customer) -> None:
+def test_open_streams_are_counted_while_they_are_open(server: GatewayServer, customer: Customer) -> None:
     reply = customer.http.post(
         "/v1/chat/completions", json={"model": "sim/test/stall", "messages": HELLO, "stream": True}, stream=True
     )
@@ -244,7 +244,7 @@ def test_open_streams_are_told_while_they_are_open(server: GatewayServer, custom
     assert eventually(lambda: Scrape.of(server).total("gateway_open_streams") == 0)
 
 
-def test_the_wait_for_a_wallet_is_told_apart_from_the_rest_of_a_settlement(
+def test_the_wait_for_a_wallet_is_measured_apart_from_the_rest_of_a_settlement(
     server: GatewayServer, customer: Customer
 ) -> None:
     before = Scrape.of(server)

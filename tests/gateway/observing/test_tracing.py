@@ -73,7 +73,7 @@ def test_a_request_and_its_upstream_call_continue_the_clients_trace(customer: Cu
     assert client.events["head"] <= client.ends_at <= server.ends_at
 
 
-def test_a_whole_answer_is_told_in_the_words_of_the_conventions(
+def test_a_whole_answers_span_follows_the_conventions(
     customer: Customer, collector: Collector, simulator: Simulator
 ) -> None:
     request_id, reply = ask(customer, "echo")

@@ -38,7 +38,7 @@ def server(settings: Settings) -> Iterator[type[SlowServer]]:
     mail.finish()
 
 
-def test_nobody_waits_for_a_mail_server(server: type[SlowServer]) -> None:
+def test_a_page_does_not_wait_for_the_mail_server(server: type[SlowServer]) -> None:
     mail.send_in_background(EmailMessage("subject", "body", to=["guest@example.com"]))
     assert server.taken == []
     server.may_take.set()

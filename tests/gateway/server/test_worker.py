@@ -174,7 +174,7 @@ def test_an_empty_line_before_a_request_begins_none(read: Callable[..., Any], fi
         assert all(60 < (wait or 0) <= 75 for wait in waiting.waits)  # no part of a head has arrived before
 
 
-def test_a_connection_goes_on_behind_an_empty_line(account: Customer) -> None:
+def test_a_connection_goes_on_after_an_empty_line(account: Customer) -> None:
     request = f"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {account.key}\r\n\r\n".encode()
     with connect(account.gateway) as raw, raw.makefile("rb") as answers:
         raw.sendall(request + b"\r\n" + request + b"\r\n")

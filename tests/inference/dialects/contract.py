@@ -200,7 +200,7 @@ class DialectContract:
     def test_fields_that_ask_for_the_usual_are_taken(self, field: dict[str, Any]) -> None:
         self.dialect.check(call(**field), route())
 
-    def test_a_field_that_the_provider_refuses_is_left_out_where_it_changes_nothing(self) -> None:
+    def test_a_field_that_the_provider_refuses_is_left_out_if_it_changes_nothing(self) -> None:
         refusing = route(upstream(refused_parameters=frozenset({"temperature", "x_new", "user"})))
         usual = call(temperature=1, user="u1")
         self.dialect.check(usual, refusing)

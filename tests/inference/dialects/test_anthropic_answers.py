@@ -95,7 +95,7 @@ def test_texts_are_joined() -> None:
     assert played(*text(0, "one "), *text(1, "two"), finish()).text() == "one two"
 
 
-def test_content_is_null_only_where_there_are_only_tools() -> None:
+def test_content_is_null_only_if_there_are_only_tools() -> None:
     use = {"type": "tool_use", "id": "toolu_1", "name": "clock", "input": {}}
     assert message_of(use)["content"] is None
     assert message_of({"type": "text", "text": ""}, use)["content"] is None
@@ -209,7 +209,7 @@ def test_an_input_that_was_counted_does_not_fall_back_to_nothing(added: Json, ex
 
 
 @pytest.mark.parametrize("reported", [None, {}, [], {"input_tokens": 5}, {"input_tokens": None, "output_tokens": 1}])
-def test_usage_that_misses_a_side_is_none(reported: Any) -> None:
+def test_usage_that_lacks_prompt_or_completion_is_none(reported: Any) -> None:
     assert usage_of(reported) is None
 
 

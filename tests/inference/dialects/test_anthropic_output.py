@@ -63,7 +63,7 @@ def test_a_cap_without_room_for_the_least_budget_leaves_thinking_out() -> None:
     ("effort", "word"),
     [("minimal", "low"), ("low", "low"), ("medium", "medium"), ("high", "high"), ("xhigh", "xhigh")],
 )
-def test_an_effort_is_one_where_the_model_decides_by_itself(effort: str, word: str) -> None:
+def test_an_effort_is_sent_as_such_to_a_model_that_decides_by_itself(effort: str, word: str) -> None:
     request = requested(reasoning_effort=effort, cap=16, thinking="adaptive")
     assert sent(request)["thinking"] == {"type": "adaptive"}
     assert sent(request)["output_config"] == {"effort": word}

@@ -303,7 +303,7 @@ def test_thinking_comes_back_unmodified_and_first() -> None:
     assert message["content"] == [thinking, redacted, {"type": "text", "text": "well"}, tool_use()]
 
 
-def test_thinking_in_the_content_stays_where_it_is() -> None:
+def test_thinking_in_the_content_keeps_its_place() -> None:
     blocks = [{"type": "thinking", "thinking": "Hm.", "signature": "sig"}, {"type": "text", "text": "well"}]
     assistant = {"role": "assistant", "content": blocks, "thinking_blocks": [blocks[0]]}
     assert sent(assistant)["messages"] == [{"role": "assistant", "content": blocks}]
@@ -324,7 +324,7 @@ def test_an_assistant_that_said_nothing_is_left_out() -> None:
     assert sent(USER, {"role": "assistant", "content": ""}, USER)["messages"] == [USER, USER]
 
 
-def test_a_refusal_in_the_history_is_text_and_names_stay_behind() -> None:
+def test_a_refusal_in_the_history_is_text_and_names_are_dropped() -> None:
     assistant = {"role": "assistant", "name": "bot", "content": [{"type": "refusal", "refusal": "No."}]}
     assert sent(assistant)["messages"] == [{"role": "assistant", "content": [{"type": "text", "text": "No."}]}]
 
@@ -401,7 +401,7 @@ def test_a_temperature_above_one_is_clamped_and_disclosed(
 
 
 @pytest.mark.parametrize("name", ["presence_penalty", "frequency_penalty"])
-def test_a_penalty_is_left_out_where_it_asks_for_nothing_and_refused_where_it_does(name: str) -> None:
+def test_a_penalty_is_left_out_if_it_is_zero_and_otherwise_refused(name: str) -> None:
     nothing: dict[str, Any] = {name: 0}
     assert name not in sent(**nothing)
     assert adjusted(**nothing) == ()

@@ -231,17 +231,17 @@ def test_trouble_of_the_operators_has_its_own_status_and_no_words(trouble: Troub
 
 
 @pytest.mark.parametrize(("status", "body"), NO_TROUBLES, ids=str)
-def test_what_is_no_trouble_of_the_operators_is_none(status: int, body: Any) -> None:
+def test_other_errors_are_not_reported_as_the_operators_trouble(status: int, body: Any) -> None:
     report = report_of(body, status=status)
     assert (report.trouble, report.status) == (None, status)
 
 
-def test_the_words_of_a_403_are_not_told() -> None:
-    """They may contain a part of the operator's key."""
+def test_the_message_of_a_403_is_not_passed_on() -> None:
+    """It may contain a part of the operator's key."""
     report = report_of({"error": {"message": "The key sk-live-1 may not use this model."}}, status=403)
     assert (report.words, report.status, report.trouble) == ("", 403, None)
 
 
-def test_the_words_of_a_quota_that_passes_are_not_told() -> None:
+def test_the_message_of_a_temporary_quota_is_not_passed_on() -> None:
     """The message mentions "your plan and billing", which customers would take for their own."""
     assert report_of({"error": {"message": "You exceeded your current quota."}}, status=429).words == ""

@@ -55,7 +55,7 @@ def test_no_cap_and_no_default_is_made_up() -> None:
     assert sent() == {"messages": [{"role": "user", "content": "hello"}], "model": "model-upstream"}
 
 
-def test_usage_is_asked_for_where_the_upstream_takes_it() -> None:
+def test_usage_is_requested_if_the_upstream_takes_stream_options() -> None:
     asked = orjson.loads(DIALECT.request(call(stream=True), route()).body)
     silent = orjson.loads(DIALECT.request(call(stream=True), route(upstream(stream_options=False))).body)
     assert asked["stream_options"] == {"include_usage": True}
@@ -74,13 +74,13 @@ SAID_BEFORE = {"role": "assistant", "content": "Well."}
 
 
 @pytest.mark.parametrize(("takes", "role"), [(True, "developer"), (False, "system")])
-def test_a_developer_message_is_a_system_message_where_that_role_is_not_taken(takes: bool, role: str) -> None:
+def test_a_developer_message_is_a_system_message_if_that_role_is_not_taken(takes: bool, role: str) -> None:
     request = DIALECT.request(call(DEVELOPER), route(upstream(developer_role=takes)))
     assert orjson.loads(request.body)["messages"] == [{"role": role, "content": "Be brief."}]
 
 
 @pytest.mark.parametrize("takes", [True, False])
-def test_the_reasoning_of_earlier_turns_is_sent_where_it_is_taken(takes: bool) -> None:
+def test_the_reasoning_of_earlier_turns_is_sent_if_the_provider_takes_it(takes: bool) -> None:
     request = DIALECT.request(call({**SAID_BEFORE, **THOUGHT}), route(upstream(reasoning_content=takes)))
     assert orjson.loads(request.body)["messages"] == [{**SAID_BEFORE, **(THOUGHT if takes else {})}]
 
@@ -140,7 +140,7 @@ def test_more_cached_and_written_than_prompt_tokens_is_all_prompt(details: dict[
 
 
 @pytest.mark.parametrize("name", ["cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens"])
-def test_cache_hits_have_other_names_where_the_details_have_none(name: str) -> None:
+def test_cache_hits_are_read_under_other_names_if_the_details_lack_them(name: str) -> None:
     reported = {"prompt_tokens": 10, "completion_tokens": 3, name: 4}
     assert usage_of(reported) == Usage(uncached_prompt=6, cache_read=4, completion=3)
     detailed = usage_of({**reported, "prompt_tokens_details": {"cached_tokens": 1}})
@@ -266,7 +266,7 @@ def counted(completion: int) -> dict[str, Any]:
         ([counted(0), finished(0), finished(1), counted(6)], 6),  # the prompt's count first
     ],
 )
-def test_usage_of_several_choices_is_added_up_where_each_is_counted_apart(
+def test_usage_of_several_choices_is_added_up_if_each_has_its_own_count(
     stream: list[dict[str, Any]], completion: int
 ) -> None:
     decoder = DIALECT.decoder(call(n=2, choices=2))
@@ -322,7 +322,7 @@ def test_content_in_blocks_is_put_in_words(content: list[Any], expected: dict[st
     assert said == {**wanted, "content": wanted["content"] + "hi"}
 
 
-def test_thinking_that_stands_beside_its_blocks_is_said_once() -> None:
+def test_thinking_that_comes_as_blocks_and_as_text_is_delivered_once() -> None:
     delta = {"content": [thinking("Hm."), TEXT], "reasoning_content": "Hm."}
     assert play(DIALECT, events({"choices": [{"index": 0, "delta": delta}]})).deltas == [
         {"role": "assistant", "reasoning_content": "Hm."},
@@ -340,7 +340,7 @@ COUNTED = {
 }
 
 
-def test_a_response_is_asked_for_as_it_came_and_never_stored() -> None:
+def test_a_response_is_requested_unchanged_and_never_stored() -> None:
     asked = call(shape=Shape.RESPONSES, max_tokens=99, stream=True, **PASSED)
     request = DIALECT.request(asked, route())
     assert request.url.endswith("/responses")

@@ -178,7 +178,7 @@ def test_a_stall_and_a_break_end_in_an_error_with_what_was_billed() -> None:
         ("The input is too long.", "prompt is too long. "),
     ],
 )
-def test_an_overflow_is_told_in_the_words_that_agents_parse(words: str, expected: str) -> None:
+def test_an_overflow_has_the_message_that_agents_parse(words: str, expected: str) -> None:
     assert overflow(words) == (expected + words if expected.endswith(". ") else expected)
     refused = FORM.error_response(UpstreamRejected(words, code="context_length_exceeded"), {})
     assert refused.status == 400

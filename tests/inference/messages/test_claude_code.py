@@ -96,7 +96,7 @@ def test_claude_code_edits_a_file_and_the_ledger_has_its_turns(account: Customer
 @pytest.mark.campaign
 @pytest.mark.parametrize("models", ["sim/test", "simanthropic/claude"])
 @pytest.mark.parametrize("slug", agents.FAILURES)
-def test_what_is_futile_is_asked_once_and_a_rate_limit_as_often_as_it_is_told(
+def test_futile_requests_are_sent_once_and_rate_limited_ones_as_often_as_configured(
     account: Customer, simulator: Simulator, tmp_path: Path, models: str, slug: str
 ) -> None:
     with agents.counted(simulator) as asked:

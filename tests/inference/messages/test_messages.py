@@ -99,7 +99,7 @@ def test_why_it_stopped(account: Customer, way: str, slug: str, cap: int, reason
     assert stream(account, f"{way}/{slug}", max_tokens=cap).last["delta"]["stop_reason"] == reason
 
 
-def test_the_sequence_that_stopped_it_is_told(account: Customer) -> None:
+def test_the_sequence_that_stopped_it_is_named(account: Customer) -> None:
     streamed = stream(account, "simanthropic/claude/echo", stop_sequences=["there"])
     assert streamed.last["delta"] == {"stop_reason": "stop_sequence", "stop_sequence": "there"}
     assert streamed.text == "hello "

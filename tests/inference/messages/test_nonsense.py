@@ -70,7 +70,7 @@ def test_citations_that_begin_as_no_list_begin_with_the_first_that_is_one() -> N
     assert whole.answer()["content"][0]["citations"] == [{"cited_text": "b"}]
 
 
-def test_input_that_cannot_be_written_is_a_text_where_it_passes_and_where_it_is_translated() -> None:
+def test_input_that_cannot_be_serialised_is_a_text_both_passed_on_and_translated() -> None:
     assert input_of(DEEP) == {"invalid_arguments": DEEP}
     whole = WholeMessage()
     begun = {"type": "tool_use", "name": "a"}

@@ -111,8 +111,8 @@ def test_a_chat_is_made_of_a_conversation() -> None:
     url = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     attachment = {"type": "text", "text": "Attachment 1:"}
     function = {"name": "weather", "arguments": '{"at":"Paris"}'}
-    chat, untold = chat_of(asked)
-    assert list(untold) == ["metadata", "cache_control", "signature", "tool_result"]
+    chat, undelivered = chat_of(asked)
+    assert list(undelivered) == ["metadata", "cache_control", "signature", "tool_result"]
     assert chat == {
         "messages": [
             {"role": "system", "content": "Be brief.\n\nBe kind."},
@@ -207,9 +207,7 @@ def test_what_a_chat_has_no_form_for_is_refused(block: Json, path: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["sim/test/describe", "simanthropic/claude/describe"])
-def test_tools_that_a_result_loads_are_named_where_a_provider_knows_no_references(
-    account: Customer, model: str
-) -> None:
+def test_tools_that_a_result_loads_are_named_for_a_provider_without_references(account: Customer, model: str) -> None:
     references = [{"type": "tool_reference", "tool_name": name} for name in ("weather", "clock")]
     call = {"type": "tool_use", "id": "toolu_1", "name": "search", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": references}
@@ -227,9 +225,9 @@ def test_tools_that_a_result_loads_are_named_where_a_provider_knows_no_reference
 def test_a_result_that_loads_tools_may_say_more() -> None:
     said = [{"type": "text", "text": "Two."}, {"type": "tool_reference", "tool_name": "clock", **CACHED}]
     result = {"type": "tool_result", "tool_use_id": "x", "content": said}
-    chat, untold = chat_of({"messages": [{"role": "user", "content": [result]}]})
+    chat, undelivered = chat_of({"messages": [{"role": "user", "content": [result]}]})
     assert chat["messages"][0]["content"] == "Two.\nLoaded tools: clock"
-    assert list(untold) == ["tool_reference", "cache_control"]
+    assert list(undelivered) == ["tool_reference", "cache_control"]
 
 
 @pytest.mark.parametrize("thinking", [5, True, ["hm"], {"a": 1}])
@@ -306,9 +304,9 @@ IN_SCHEMA: Json = {"type": "json_schema", "schema": {}}
         ),
     ],
 )  # fmt: skip
-def test_what_a_chat_is_told_otherwise_or_not_at_all_is_named(fields: Json, disclosed: str | None) -> None:
-    _, untold = chat_of({"messages": HELLO, **fields})
-    assert list(untold) == ([disclosed] if disclosed else [])
+def test_fields_that_a_chat_gets_differently_or_not_at_all_are_disclosed(fields: Json, disclosed: str | None) -> None:
+    _, undelivered = chat_of({"messages": HELLO, **fields})
+    assert list(undelivered) == ([disclosed] if disclosed else [])
 
 
 def test_a_chat_loses_hints_and_says_so(account: Customer) -> None:

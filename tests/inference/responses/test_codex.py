@@ -123,7 +123,7 @@ def test_codex_edits_a_file_and_the_ledger_has_its_turns(
 
 
 @pytest.mark.campaign
-def test_codex_tries_a_websocket_is_told_426_and_goes_on_by_post(account: Customer, tmp_path: Path) -> None:
+def test_codex_tries_a_websocket_gets_a_426_and_goes_on_by_post(account: Customer, tmp_path: Path) -> None:
     codex = Codex(account, tmp_path)
     codex.configure("sim/test/echo")
     config = tmp_path / "home" / "config.toml"
@@ -141,7 +141,7 @@ def test_codex_tries_a_websocket_is_told_426_and_goes_on_by_post(account: Custom
 @pytest.mark.campaign
 @pytest.mark.parametrize("models", ["sim/test", "simanthropic/claude"])
 @pytest.mark.parametrize("slug", agents.FAILURES)
-def test_a_failure_is_asked_for_as_often_as_its_settings_say_and_told(
+def test_a_failure_is_retried_as_often_as_configured_and_reported(
     account: Customer, simulator: Simulator, tmp_path: Path, models: str, slug: str
 ) -> None:
     codex = Codex(account, tmp_path)

@@ -117,7 +117,7 @@ def test_reasoning_is_an_item_of_its_own_before_the_message() -> None:
     assert message["content"][0]["text"] == "Yes"
 
 
-def test_signed_thinking_is_encrypted_content_where_it_is_asked_for_and_comes_back_whole() -> None:
+def test_signed_thinking_is_encrypted_content_on_request_and_comes_back_whole() -> None:
     blocks = [{"index": 0, "type": "thinking", "thinking": "Hm.", "signature": "sig"}]
     for include in ([], ["reasoning.encrypted_content"]):
         stream = Stream(include=include)
@@ -139,7 +139,7 @@ def test_redacted_thinking_has_an_item_too() -> None:
     assert conversation_of([reasoning, message], None, DroppedFields()).messages[0]["thinking_blocks"] == [redacted]
 
 
-def test_calls_are_items_each_with_its_own_arguments_even_where_their_fragments_are_mixed() -> None:
+def test_calls_are_items_with_their_own_arguments_even_if_their_fragments_are_mixed() -> None:
     stream = Stream(tools=TOOLS)
     stream.say({"content": "Looking."})
     stream.say({"tool_calls": [fragment(0, "weather", '{"a"'), fragment(1, "agents__close")]})
@@ -209,7 +209,7 @@ def test_an_answer_that_says_nothing_is_an_empty_message() -> None:
     assert [part["text"] for part in message["content"]] == [""]
 
 
-def test_a_stream_that_broke_says_so_behind_its_closed_items() -> None:
+def test_a_stream_that_broke_says_so_after_closing_its_items() -> None:
     stream = Stream()
     stream.say({"content": "hello"})
     events = Events.read([*stream.frames, *stream.framing.broke(ProviderError("It broke."), REPORT)])

@@ -157,7 +157,7 @@ SAID: Json = {"type": "message", "role": "assistant", "content": [{"type": "outp
         ),
     ],
 )  # fmt: skip
-def test_what_a_chat_is_told_otherwise_or_not_at_all_is_named(fields: Json, disclosed: str | None) -> None:
+def test_fields_that_a_chat_gets_differently_or_not_at_all_are_disclosed(fields: Json, disclosed: str | None) -> None:
     call = call_of({"model": "sim/test/echo", "input": "hi", **fields})
     assert list(call.adjusted_fields) == ([disclosed] if disclosed else [])
 
@@ -193,7 +193,7 @@ def test_a_field_too_long_to_be_held_is_repeated_as_if_it_were_absent() -> None:
     assert (echo["instructions"], echo["text"], echo["user"]) == (None, {"format": {"type": "text"}}, "u")
 
 
-def test_what_may_not_be_null_is_absent_where_nothing_is_to_be_repeated() -> None:
+def test_fields_that_may_not_be_null_are_absent_from_the_echo_if_they_were_not_sent() -> None:
     schema: Json = {"type": "json_schema", "name": "x", "schema": {}, "description": None}
     for asked in (call(text={"format": schema}), call(text={"format": schema}, user="u" * 200_000)):
         echo = orjson.loads(orjson.dumps(asked.form_state.echo))

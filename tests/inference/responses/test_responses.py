@@ -158,7 +158,7 @@ def test_what_is_sent_upstream_is_a_chat(account: Customer) -> None:
     }
 
 
-def test_an_upstream_that_has_the_api_gets_the_request_as_it_came(account: Customer) -> None:
+def test_an_upstream_that_has_the_api_gets_the_request_unchanged(account: Customer) -> None:
     asked = {"input": [{"role": "user", "content": "hi"}], "instructions": "Be brief.", "max_output_tokens": 16}
     more = {"tools": [WEATHER], "include": ["reasoning.encrypted_content"], "metadata": {"a": "b"}, "top_k": 5}
     answer = ask(account, "sim/native/describe", **asked, **more, client_metadata={"turn": "1"}).json()
@@ -295,7 +295,7 @@ def test_a_request_is_counted_without_being_served_or_billed(account: Customer) 
 
 @pytest.mark.parametrize("path", [PATH, "/api/v1/responses"])
 @pytest.mark.parametrize("asked", ["Connection: Upgrade\r\nUpgrade: websocket", "Connection: keep-alive"])
-def test_a_websocket_is_told_to_use_http(account: Customer, path: str, asked: str) -> None:
+def test_a_websocket_is_refused_in_favour_of_http(account: Customer, path: str, asked: str) -> None:
     """A proxy that does not upgrade removes the two headers of the connection."""
     handshake = (
         f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {account.key}\r\n{asked}\r\n"

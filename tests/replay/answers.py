@@ -38,7 +38,7 @@ class ToolCall:
 
 
 @dataclass(slots=True)
-class Said:
+class AnsweredChoice:
     """Holds one choice of an answer.
 
     `finish` is one of chat's words, `cited` lists the places that it cites, `signed` lists the signatures of its
@@ -55,73 +55,73 @@ class Said:
     more: Json = field(default_factory=dict)
 
 
-def of_chat(answer: Mapping[str, Any]) -> dict[int, Said]:
+def of_chat(answer: Mapping[str, Any]) -> dict[int, AnsweredChoice]:
     """Reads the choices of a chat completion."""
     found = {}
     for position, choice in enumerate(answer.get("choices") or ()):
-        said = _of_message(choice.get("message") or {})
-        said.finish = choice.get("finish_reason")
-        found[_index(choice, position)] = said
+        result = _of_message(choice.get("message") or {})
+        result.finish = choice.get("finish_reason")
+        found[_index(choice, position)] = result
     return found
 
 
-def of_completion(answer: Mapping[str, Any]) -> dict[int, Said]:
+def of_completion(answer: Mapping[str, Any]) -> dict[int, AnsweredChoice]:
     """Reads the choices of a text completion."""
     return {
-        _index(choice, position): Said(
+        _index(choice, position): AnsweredChoice(
             text=choice.get("text") or "", reasoning=_first(choice, REASONING), finish=choice.get("finish_reason")
         )
         for position, choice in enumerate(answer.get("choices") or ())
     }
 
 
-def of_message(message: Mapping[str, Any]) -> Said:
+def of_message(message: Mapping[str, Any]) -> AnsweredChoice:
     """Reads a message of the Messages API. Blocks that chat lacks (tools that the provider ran) are skipped."""
-    said = Said()
+    choice = AnsweredChoice()
     for block in message["content"]:
         match block["type"]:
             case "text":
-                said.text += block.get("text") or ""
-                said.cited += map(_place, block.get("citations") or ())
+                choice.text += block.get("text") or ""
+                choice.cited += map(_place, block.get("citations") or ())
             case "thinking":
-                said.reasoning += block.get("thinking") or ""
-                said.signed += _proof(block)
+                choice.reasoning += block.get("thinking") or ""
+                choice.signed += _proof(block)
             case "redacted_thinking":
-                said.signed += _proof(block)
+                choice.signed += _proof(block)
             case "tool_use":
-                said.calls.append(ToolCall(block.get("id") or "", block.get("name") or "", block.get("input") or {}))
+                choice.calls.append(ToolCall(block.get("id") or "", block.get("name") or "", block.get("input") or {}))
     reason = message.get("stop_reason")
-    said.finish = STOP_REASONS.get(reason, "stop") if reason else None
-    return said
+    choice.finish = STOP_REASONS.get(reason, "stop") if reason else None
+    return choice
 
 
-def of_response(response: Mapping[str, Any]) -> Said:
+def of_response(response: Mapping[str, Any]) -> AnsweredChoice:
     """Reads a response. If it is incomplete, it gives a reason; if it calls a tool, it ended with `tool_calls`."""
-    said = Said()
+    choice = AnsweredChoice()
     for item in response["output"]:
         match item["type"]:
             case "reasoning":
-                said.reasoning += "".join(part.get("text") or "" for part in item.get("content") or ())
+                choice.reasoning += "".join(part.get("text") or "" for part in item.get("content") or ())
             case "message":
                 for part in item["content"]:
-                    said.text += part.get("text") or ""
-                    said.refusal += part.get("refusal") or ""
-                    said.cited += map(_place, part.get("annotations") or ())
+                    choice.text += part.get("text") or ""
+                    choice.refusal += part.get("refusal") or ""
+                    choice.cited += map(_place, part.get("annotations") or ())
             case "function_call":
-                said.calls.append(ToolCall(item["call_id"], item["name"], _parsed(item["arguments"])))
+                choice.calls.append(ToolCall(item["call_id"], item["name"], _parsed(item["arguments"])))
             case "custom_tool_call":
-                said.calls.append(ToolCall(item["call_id"], item["name"], _parsed(item["input"])))
+                choice.calls.append(ToolCall(item["call_id"], item["name"], _parsed(item["input"])))
     if response["status"] == "incomplete":
         reason = response["incomplete_details"]["reason"]
-        said.finish = "length" if reason == "max_output_tokens" else reason
+        choice.finish = "length" if reason == "max_output_tokens" else reason
     elif response["status"] == "completed":
-        said.finish = "tool_calls" if said.calls else "stop"
-    return said
+        choice.finish = "tool_calls" if choice.calls else "stop"
+    return choice
 
 
-def _of_message(message: Mapping[str, Any]) -> Said:
+def _of_message(message: Mapping[str, Any]) -> AnsweredChoice:
     message = _flat(message)
-    said = Said(
+    choice = AnsweredChoice(
         text=message.get("content") or "",
         reasoning=_first(message, REASONING),
         refusal=message.get("refusal") or "",
@@ -129,22 +129,22 @@ def _of_message(message: Mapping[str, Any]) -> Said:
     for call in message.get("tool_calls") or ():
         called = call.get("function") or call.get("custom") or {}
         given = called.get("arguments", called.get("input"))
-        said.calls.append(ToolCall(call.get("id") or "", called.get("name") or "", _parsed(given)))
+        choice.calls.append(ToolCall(call.get("id") or "", called.get("name") or "", _parsed(given)))
     for annotation in message.get("annotations") or ():
-        said.cited += [page["url"]] if (page := annotation.get("url_citation") or {}).get("url") else []
-    said.cited += [_place(cited) for cited in message.get("citations") or () if isinstance(cited, dict)]
+        choice.cited += [page["url"]] if (page := annotation.get("url_citation") or {}).get("url") else []
+    choice.cited += [_place(cited) for cited in message.get("citations") or () if isinstance(cited, dict)]
     for block in message.get("thinking_blocks") or ():
-        said.signed += _proof(block)
-    said.more = {name: value for name, value in message.items() if name not in SPOKEN and value not in (None, "", [])}
-    return said
+        choice.signed += _proof(block)
+    choice.more = {name: value for name, value in message.items() if name not in SPOKEN and value not in (None, "", [])}
+    return choice
 
 
-def with_old_call(said: Said) -> Said:
+def with_old_call(choice: AnsweredChoice) -> AnsweredChoice:
     """Converts an old `function_call` to a tool call with an empty id, as forms without `function_call` have it."""
-    old = said.more.get("function_call") or {}
-    if said.calls or not old.get("name"):
-        return said
-    return replace(said, calls=[ToolCall("", old["name"], _parsed(old.get("arguments")))])
+    old = choice.more.get("function_call") or {}
+    if choice.calls or not old.get("name"):
+        return choice
+    return replace(choice, calls=[ToolCall("", old["name"], _parsed(old.get("arguments")))])
 
 
 def _place(cited: Mapping[str, Any]) -> str:
@@ -202,13 +202,13 @@ def _index(choice: Mapping[str, Any], position: int) -> int:
     return index if type(index) is int else position
 
 
-def as_told(said: Said) -> Said:
+def set_api_finish(choice: AnsweredChoice) -> AnsweredChoice:
     """Sets a recorded choice's finish to one of the API's four words, which is `tool_calls` if it called any."""
-    word = SYNONYMS.get(said.finish or "", said.finish or "")
-    said.finish = FINISHES.get(word, "stop")
-    if said.finish == "stop" and said.calls:
-        said.finish = "tool_calls"
-    return said
+    word = SYNONYMS.get(choice.finish or "", choice.finish or "")
+    choice.finish = FINISHES.get(word, "stop")
+    if choice.finish == "stop" and choice.calls:
+        choice.finish = "tool_calls"
+    return choice
 
 
 def joined_chat(chunks: Iterable[Json]) -> Json:

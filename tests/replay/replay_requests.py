@@ -60,25 +60,25 @@ class ReplayRequest:
         return bool(self.body.get("stream"))
 
 
-def ways(recording: Recording) -> Iterator[ReplayRequest]:
+def variants(recording: Recording) -> Iterator[ReplayRequest]:
     """Yields every request that is made for a recording."""
     own = recording.api
     recorded = {name: value for name, value in recording.request.items() if name != "stream"}
     request = PLAIN.get(own, {}) | recorded | _stream(recording)  # some recordings lack all or parts of the request
     refused = refusals(recording)
-    yield _asked(recording, "native", own, request, refused)
+    yield _request_for(recording, "native", own, request, refused)
     if refused and own in PLAIN:
         request = PLAIN[own] | _stream(recording)
-        yield _asked(recording, "plain", own, request)
+        yield _request_for(recording, "plain", own, request)
     if recording.streamed:
-        yield _asked(recording, "cut", own, request, frozenset(), cut=True)
+        yield _request_for(recording, "cut", own, request, frozenset(), cut=True)
         whole = {name: value for name, value in request.items() if name not in ("stream", "stream_options")}
-        yield _asked(recording, "joined", own, whole)
+        yield _request_for(recording, "joined", own, whole)
     for form in OTHER_FORMS.get(own, ()):
-        yield _asked(recording, f"as-{form}", form, PLAIN[form] | _stream(recording))
+        yield _request_for(recording, f"as-{form}", form, PLAIN[form] | _stream(recording))
 
 
-def _asked(
+def _request_for(
     recording: Recording,
     way: str,
     form: str,
