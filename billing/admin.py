@@ -29,13 +29,14 @@ from .admin_credit import RIGHT, CreditPages
 from .ledger.record_columns import RECORD_COLUMNS, RecordColumn, Section
 from .models import Generation, LedgerEntry, RequestFailure
 
-# What staff can do for a new account: the right it needs, its view and its name.
+# Links on a new account's page: the permission that is required, the name of the view, and the label.
 FIRST_STEPS = ((RIGHT, "credit", "Add credit"), (INVITING_RIGHT, "invite", "Invite a member"))
-# How staff stop an account, and where they read why it was closed.
+# Links in the same form that stop an account.
 LAST_STEPS = (
     ("accounts.change_account", "suspend", "Suspension"),
     ("accounts.change_account", "close", "Close account"),
 )
+# Replaces LAST_STEPS on the page of a closed account: it shows why the account was closed.
 CLOSING = ("accounts.change_account", "close", "Closing")
 
 
@@ -197,7 +198,10 @@ SHOWN_BY = {
 
 
 def _field(column: RecordColumn) -> str | Callable[[Generation], str]:
-    """Returns the field of a record's page that shows the column: Django's, one of SHOWN_BY, or an exact figure."""
+    """Returns what to put in `fieldsets` for a column.
+
+    That is its own name, the name of its method in SHOWN_BY, or a function that writes the exact figure with its unit.
+    """
     if column.name in SHOWN_BY:
         return SHOWN_BY[column.name]
     if column.is_computed:

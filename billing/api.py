@@ -27,7 +27,7 @@ from .usage.representations import metrics_of, record_of, stats_of
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Selects a key's records of a time; `since` and `until` are included."""
+    """Selects a key's records within a period, whose bounds `since` and `until` are included."""
 
     key_id: UUID
     since: datetime | None = None
@@ -45,7 +45,7 @@ class Listing:
 
 
 def page_of(listing: Listing, *, limit: int, after: str | None = None) -> Page[Generation, str]:
-    """Reads a page with one SELECT of `limit` + 1 rows by an index, and one of their terms.
+    """Reads a page with one SELECT of `limit` + 1 rows by an index, and one more SELECT for their terms.
 
     With a cursor and without bounds, the listing continues within the bounds of its first page. Raises InvalidRequest
     for a cursor of another key or of other bounds.
@@ -63,7 +63,7 @@ def newest_first(listing: Listing, after: Position | None) -> QuerySet[Generatio
     records = Generation.objects.filter(key_id=listing.key_id).prefetch_related("terms").order_by("-created_at", "-id")
     if listing.since is not None:
         records = records.filter(created_at__gte=listing.since)
-    if after is not None:  # the position is before `until`
+    if after is not None:  # the position is before `until`, which need not be checked again
         return older_than(records, after)
     return records if listing.until is None else records.filter(created_at__lte=listing.until)
 

@@ -1,4 +1,7 @@
-"""Does the upkeep of billing, for the workers' beat and for `maintain` on a stopped server."""
+"""Does the upkeep of billing.
+
+`Recovery` does it in the beat of each worker, and the command `maintain` does it on a stopped server.
+"""
 
 import time
 from dataclasses import dataclass, field

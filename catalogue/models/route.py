@@ -1,3 +1,5 @@
+"""Defines the routes of offers: the table is called `Region`, since each place of an offer is one route."""
+
 from decimal import Decimal
 from typing import ClassVar
 
@@ -19,7 +21,7 @@ class Region(models.Model):
     """Is a route: an offer in a place, with its prices."""
 
     class State(models.TextChoices):
-        """Lists the states of a route. Only the whole offer can be unavailable with a reason."""
+        """Lists the states of a route. Unlike an offer, a route has no state `unavailable`."""
 
         SERVED = "served", "served"
         DISABLED = "disabled", "disabled"

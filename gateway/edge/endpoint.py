@@ -13,7 +13,11 @@ STATUS_LINES = {status: f"{status} {reason}" for status, reason in http.client.r
 
 
 class Endpoint:
-    """Runs an endpoint for requests that `rules.is_allowed`. `answer` counts the limit of the address itself."""
+    """Runs one endpoint.
+
+    The worker has checked the Host and the Content-Length before, by `rules.is_allowed`; Django's handler gets the
+    requests that it rejects. The limit of the client's address is not checked yet: `answer` counts it.
+    """
 
     def __init__(self, name: str, answer: Callable[[Environ], PlainResponse]) -> None:
         self.name, self._answer = name, answer

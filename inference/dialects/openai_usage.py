@@ -157,7 +157,7 @@ def usage_within(answer: Mapping[str, Any]) -> Any:
 
 
 def completed_usage(reported: Any, earlier: Sequence[Any]) -> Any:
-    """Adds what only the `earlier` reports of a stream contain to the newest one; `earlier` has the newest first.
+    """Fills gaps in `reported`, the last usage of a stream, from the `earlier` ones, which are ordered newest first.
 
     Counts only grow during a stream. Some upstreams send a prompt's details only once, and some count the prompt only
     in their first chunk.

@@ -1,4 +1,6 @@
-"""Implements `POST /v1/chat/completions`, whose answers and chunks are the normalised ones (`answers`, `chunks`).
+"""Implements `POST /v1/chat/completions`.
+
+Chat needs no translation: clients get the answers and chunks as `answers` and `chunks` have normalised them.
 
 The checks of messages and tools drop null members, since null means absent. A null `content` is kept, because some
 upstreams require the field on an assistant message with tool calls. Nulls within JSON Schemas are kept too.
@@ -163,7 +165,8 @@ def _tool_choice(data: Any) -> Any:
 def _named(given: Any, parts: tuple[str, ...] = _TOOL_KINDS) -> tuple[Json, str, Json]:
     """Checks a tool, tool call or tool choice: `{type: function, function: {name, …}}`, or the same with `custom`.
 
-    Returns it, its kind, and the object under that name. A missing type, as from Mistral's clients, means `function`.
+    Returns it, its kind, and the object under the member named by its kind. A missing type, as from Mistral's clients,
+    means `function`.
     """
     value: Json = require(given, dict, "", "an object")
     kind = value.get("type")

@@ -2,8 +2,9 @@
 
 Gemini signs its tool calls (`extra_content`) and refuses the next turn without the signature; OpenRouter encrypts
 reasoning (`reasoning_details`). Chats have fields for these. In Responses the envelope is the `encrypted_content` of a
-reasoning item. In Messages it is part of a call's id: Claude Code drops the `signature` of thinking if the answer names
-another model than the request, as with every alias. The signature is used for what comes without or after a call.
+reasoning item. In Messages it is appended to a tool call's id, because Claude Code drops the `signature` of thinking
+if the answer's model differs from the requested one, as it always does with an alias. Only what has no call, or comes
+after the last call, goes into `signature`.
 
 An envelope holds all that was signed up to that point, so the last one of an answer counts. It names its provider, and
 its content is never sent to another one.
@@ -33,8 +34,9 @@ LISTS = ("reasoning_details", "thinking_blocks")
 OF_A_MESSAGE = (*LISTS, "extra_content")
 OF_A_CALL = ("extra_content", "provider_specific_fields")  # from Google's own endpoint, and from LiteLLM in front of it
 ENVELOPES = "envelopes"  # the member of a message that holds its envelopes until the route is known
-# Gemini 3 and later refuse an unsigned call, but accept this value as a signature (ai.google.dev, Thought signatures).
+# The models that refuse an unsigned call: Gemini 3 and later.
 DEMANDS_SIGNATURES = re.compile(r"(?:^|/)gemini-(?:[3-9]|\d\d)")
+# They accept this value in place of a signature (ai.google.dev, Thought signatures).
 NOT_SIGNED: Json = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 
 
@@ -93,7 +95,7 @@ def sealed(content: Any) -> str:
 
 
 def signed_id(identity: str, envelope: str) -> str:
-    """Returns the id of a call with the envelope, if that is not empty, attached."""
+    """Appends the envelope, unless it is empty, to the id of a call."""
     return f"{identity}_gw1_{envelope.removeprefix(PREFIX).translate(TO_ID)}" if envelope else identity
 
 
