@@ -123,7 +123,7 @@ def behind(signed: str) -> Invitation:
         identifier = uuid.UUID(_signer().unsign(signed))
     except (signing.BadSignature, ValueError):
         raise InvitationGone from None
-    found = Invitation.objects.open().select_related("account", "invited_by").filter(pk=identifier).first()
+    found = Invitation.objects.acceptable().select_related("account", "invited_by").filter(pk=identifier).first()
     if found is None or User.objects.filter(email=found.email, is_active=False).exists():
         raise InvitationGone
     return found
@@ -171,7 +171,7 @@ def accept_as_newcomer(invitation: Invitation, password: str) -> User:
 
 def drop_ended(now: datetime) -> int:
     """Removes invitations that are over a month after they were sent; returns how many."""
-    over = Invitation.objects.filter(sent_at__lt=now - KEPT).exclude(pk__in=Invitation.objects.open())
+    over = Invitation.objects.filter(sent_at__lt=now - KEPT).exclude(pk__in=Invitation.objects.acceptable())
     dropped, _ = over.delete()
     return dropped
 
@@ -184,7 +184,7 @@ def on_end_of_membership(*, instance: Membership, **_signal: Any) -> None:
 
 
 def _accept(invitation: Invitation, person: User) -> None:
-    if not Invitation.objects.open().filter(pk=invitation.pk).update(accepted_at=timezone.now()):
+    if not Invitation.objects.acceptable().filter(pk=invitation.pk).update(accepted_at=timezone.now()):
         raise InvitationGone
     Membership.objects.get_or_create(user=person, account_id=invitation.account_id, defaults={"role": invitation.role})
 
@@ -195,7 +195,7 @@ def _require_room(invitation: Invitation, now: datetime) -> None:
         raise InvitationRefused(
             f"{invitation.email} was sent an invitation less than a minute ago. Wait a minute and try again."
         )
-    if own.open().exclude(pk=invitation.pk).count() >= OPEN_LIMIT:
+    if own.acceptable().exclude(pk=invitation.pk).count() >= OPEN_LIMIT:
         raise InvitationRefused(
             f"This account has {OPEN_LIMIT} pending invitations, the most it can have. Revoke one first."
         )

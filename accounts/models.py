@@ -193,7 +193,7 @@ class InvitationQuerySet(models.QuerySet["Invitation"]):
         # An account has at most one for an address.
         return self.filter(accepted_at=None, revoked_at=None)
 
-    def open(self) -> "InvitationQuerySet":
+    def acceptable(self) -> "InvitationQuerySet":
         # The sender must still be allowed to invite: taking that permission away in the admin does not revoke earlier
         # invitations.
         owners = Membership.objects.filter(role=Membership.Role.OWNER, user__is_active=True)

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from gateway.edge.address_limit import AddressCheck
 
-COUNTED_SECONDS = 61
+WINDOW_SECONDS = 61
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class KeyState(NamedTuple):
 class Windows(Protocol):
     """Counts the requests and the tokens of each key, by the second, on the store's own clock.
 
-    What is counted in second s leaves the window at s + COUNTED_SECONDS. Then even what was counted at the very end of
+    What is counted in second s leaves the window at s + WINDOW_SECONDS. Then even what was counted at the very end of
     s is sixty seconds old, so no sixty seconds hold more than the limit (docs/decisions/0004). A window whose
-    newest second is more than COUNTED_SECONDS in the future is emptied: the clock was set back, and nobody should wait
+    newest second is more than WINDOW_SECONDS in the future is emptied: the clock was set back, and nobody should wait
     until it catches up.
     """
 

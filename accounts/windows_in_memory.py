@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gateway.edge.address_limit import AddressCheck
 
-from .window_rule import COUNTED_SECONDS, KeyState, RateLimits, WindowState
+from .window_rule import WINDOW_SECONDS, KeyState, RateLimits, WindowState
 
 Counters = dict[int, int]  # what was counted, by second
 
@@ -33,7 +33,7 @@ class MemoryWindows:
         if not limits.requests or state.wait:
             return state
         _add(self._requests[key], now, 1)
-        return KeyState(WindowState(state.requests.remaining - 1, COUNTED_SECONDS, 0), state.tokens)
+        return KeyState(WindowState(state.requests.remaining - 1, WINDOW_SECONDS, 0), state.tokens)
 
     def spend(self, key: str, tokens: int) -> None:
         now = int(self._clock())
@@ -41,11 +41,11 @@ class MemoryWindows:
         _add(self._tokens[key], now, tokens)
 
     def _sweep(self, now: int) -> None:
-        if now - self._swept_at < COUNTED_SECONDS:
+        if now - self._swept_at < WINDOW_SECONDS:
             return
         self._swept_at = now
         for windows in (self._requests, self._tokens):
-            for key in [key for key, counters in windows.items() if max(counters, default=0) <= now - COUNTED_SECONDS]:
+            for key in [key for key, counters in windows.items() if max(counters, default=0) <= now - WINDOW_SECONDS]:
                 del windows[key]
 
 
@@ -54,9 +54,9 @@ def _add(counters: Counters, now: int, amount: int) -> None:
 
 
 def _forget(counters: Counters, now: int) -> None:
-    if max(counters, default=now) > now + COUNTED_SECONDS:  # the clock was set back
+    if max(counters, default=now) > now + WINDOW_SECONDS:  # the clock was set back
         counters.clear()
-    for second in [second for second in counters if second <= now - COUNTED_SECONDS]:
+    for second in [second for second in counters if second <= now - WINDOW_SECONDS]:
         del counters[second]
 
 
@@ -66,10 +66,10 @@ def _state(counters: Counters, limit: int, now: int) -> WindowState:
     _forget(counters, now)
     used, wait = sum(counters.values()), 0
     remaining = max(0, limit - used)
-    reset = max(counters, default=now - COUNTED_SECONDS) + COUNTED_SECONDS - now
+    reset = max(counters, default=now - WINDOW_SECONDS) + WINDOW_SECONDS - now
     for second in sorted(counters):
         if used < limit:
             break
         used -= counters[second]
-        wait = second + COUNTED_SECONDS - now
+        wait = second + WINDOW_SECONDS - now
     return WindowState(remaining, reset, wait)

@@ -25,12 +25,12 @@ from gateway.pages.admin import BoundedAdmin, ExactSearchAdmin, ValueHistoryAdmi
 from . import admin_filters as filters
 from .accounts import has_entries, rate_warning
 from .admin_closing import ClosingPages
-from .admin_credit import RIGHT, CreditPages
+from .admin_credit import CREDIT_RIGHT, CreditPages
 from .ledger.record_columns import RECORD_COLUMNS, RecordColumn, Section
 from .models import Generation, LedgerEntry, RequestFailure
 
 # Links on a new account's page: the permission that is required, the name of the view, and the label.
-FIRST_STEPS = ((RIGHT, "credit", "Add credit"), (INVITING_RIGHT, "invite", "Invite a member"))
+FIRST_STEPS = ((CREDIT_RIGHT, "credit", "Add credit"), (INVITING_RIGHT, "invite", "Invite a member"))
 # Links in the same form that stop an account.
 LAST_STEPS = (
     ("accounts.change_account", "suspend", "Suspension"),
@@ -134,7 +134,7 @@ def _permitted(request: HttpRequest, account_id: str, *steps: tuple[str, str, st
     ]
 
 
-def _in_account(name_or_id: str) -> UUID | None:
+def _account_id_named(name_or_id: str) -> UUID | None:
     try:
         return Account.objects.named(name_or_id).pk
     except Account.DoesNotExist:
@@ -168,8 +168,8 @@ class LedgerEntryAdmin(ExactSearchAdmin):
         address = reverse("admin:billing_generation_change", args=[entry.generation_id])
         return format_html('<a href="{}">{}</a>', address, generation_id(entry.generation_id))
 
-    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
-        account_id = _in_account(term)
+    def search_exactly(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+        account_id = _account_id_named(term)
         if account_id is not None:
             return rows.filter(account_id=account_id).order_by("-seq")
         return rows.filter(generation_id=searched_id(term)).exclude(generation=None)
@@ -178,8 +178,8 @@ class LedgerEntryAdmin(ExactSearchAdmin):
 class RequestAdmin(ExactSearchAdmin):
     """Searches rows of single requests by their id, their account or their key."""
 
-    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
-        account_id, wanted = _in_account(term), searched_id(term)
+    def search_exactly(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+        account_id, wanted = _account_id_named(term), searched_id(term)
         if account_id is None and (wanted is None or rows.model._default_manager.filter(pk=wanted).exists()):
             return rows.filter(pk=wanted)
         # Filter by account or by key, never by both with OR: each has an index of its own, in the order of time.

@@ -20,7 +20,7 @@ from .models import LedgerEntry, Wallet
 logger = logging.getLogger(__name__)
 
 
-RIGHT = "billing.add_ledgerentry"
+CREDIT_RIGHT = "billing.add_ledgerentry"
 LONGEST_REASON = 500
 GRANT, CORRECTION = LedgerEntry.Kind.GRANT, LedgerEntry.Kind.CORRECTION
 
@@ -91,7 +91,7 @@ class CreditPages(RowPages):
 
     def book_credit(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """GET shows the form. POST shows what it will do and asks for a confirmation; with `confirmed` it books it."""
-        allowed = self.has_view_permission(request) and request.user.has_perm(RIGHT)
+        allowed = self.has_view_permission(request) and request.user.has_perm(CREDIT_RIGHT)
         account: Account = self.row_or_404(request, object_id, allowed=allowed)
         confirmed = "confirmed" in request.POST
         form = CreditForm(request.POST if request.method == "POST" else None, account=account, confirmed=confirmed)

@@ -58,13 +58,13 @@ def page_of(listing: Listing, *, limit: int, after: str | None = None) -> Page[G
     )
 
 
-def newest_first(listing: Listing, after: Position | None) -> QuerySet[Generation]:
+def newest_first(listing: Listing, position: Position | None) -> QuerySet[Generation]:
     """Selects a listing's records older than a position, newest first, by reading `generation_by_key` backwards."""
     records = Generation.objects.filter(key_id=listing.key_id).prefetch_related("terms").order_by("-created_at", "-id")
     if listing.since is not None:
         records = records.filter(created_at__gte=listing.since)
-    if after is not None:  # the position is before `until`, which need not be checked again
-        return older_than(records, after)
+    if position is not None:  # the position is before `until`, which need not be checked again
+        return older_than(records, position)
     return records if listing.until is None else records.filter(created_at__lte=listing.until)
 
 
@@ -111,7 +111,7 @@ class Generations(ControlView):
         return Response(body)
 
 
-class Statistics(ControlView):
+class GenerationDetail(ControlView):
     """Shows one record of the account in full."""
 
     doing = "reading the generation"
@@ -132,10 +132,10 @@ class Metrics(ControlView):
 
 
 def _wanted(request: Request, generation_id: str) -> Generation:
-    return of_account(caller_behind(request).account_id, generation_id)
+    return generation_of_account(caller_behind(request).account_id, generation_id)
 
 
-def of_account(account_id: UUID, public_id: str) -> Generation:
+def generation_of_account(account_id: UUID, public_id: str) -> Generation:
     """Returns a record of the account. Raises NotFound alike for another account's, an unknown and a malformed id."""
     identifier = parse_generation_id(public_id)
     records = Generation.objects.filter(account_id=account_id).select_related("terms")

@@ -65,7 +65,7 @@ def member_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
             return redirect(page_address("members", current.account.pk))
     context = {
         "members": members.members_of(current.account),
-        "invitations": Invitation.objects.open().filter(account=current.account).select_related("invited_by"),
+        "invitations": Invitation.objects.acceptable().filter(account=current.account).select_related("invited_by"),
         "form": form,
         "days": LIFETIME.days,
         "role_rule": invitations.ROLE_RULE,

@@ -110,7 +110,7 @@ def _seen_by_staff(request: HttpRequest, account_id: UUID | None, own: list[Acco
     return AccountContext(person, account, "", [*own, account])
 
 
-def named_account(request: HttpRequest) -> dict[str, Any]:
+def context_of_named_account(request: HttpRequest) -> dict[str, Any]:
     """Returns the template context of a page that belongs to no account, so that its links keep `?account=`.
 
     Raises Http404.
@@ -119,7 +119,7 @@ def named_account(request: HttpRequest) -> dict[str, Any]:
     return {} if account_id is None else account_context(request, account_id, is_personal=True).template_context
 
 
-def account_if_any(request: HttpRequest) -> AccountContext | None:
+def account_context_if_any(request: HttpRequest) -> AccountContext | None:
     """Returns the account of `?account=`, else the person's first; None for people without one. Raises Http404."""
     try:
         return account_context(request, request.GET.get("account"))

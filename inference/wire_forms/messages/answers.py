@@ -72,7 +72,7 @@ def _blocks(message: Mapping[str, Any], model: str) -> Iterable[Json]:
     signatures.take(message)
     for call in calls:
         signatures.take_call(call)
-    envelope = signatures.sealed()
+    envelope = signatures.envelope()
     if thought := _thought(message):
         yield _thinking(thought, "" if calls else envelope)
     text, cited = message.get("content") or message.get("refusal"), [*_cited(message)]
@@ -237,7 +237,7 @@ class MessageFraming:
         frames.append(event({"type": "content_block_start", "index": self._index, "content_block": block}))
 
     def _close(self, frames: list[bytes]) -> None:
-        if self._block == "thinking" and (envelope := self._signatures.sealed()):
+        if self._block == "thinking" and (envelope := self._signatures.envelope()):
             self._send({"type": "signature_delta", "signature": envelope}, frames)
         if self._block:
             frames.append(event({"type": "content_block_stop", "index": self._index}))
@@ -267,7 +267,7 @@ class MessageFraming:
             self._start_call(ordinal, call, frames)
 
     def _start_call(self, ordinal: int, call: Json, frames: list[bytes]) -> None:
-        identity = signed_id(call["id"], self._signatures.sealed(repeats=not self._has_called))
+        identity = signed_id(call["id"], self._signatures.envelope(repeats=not self._has_called))
         self._has_called = True
         self._open({"type": "tool_use", "id": identity, "name": call["name"], "input": {}}, frames)
         self._open_call, self._arguments = ordinal, []

@@ -14,7 +14,7 @@ from gateway.errors import ApiError
 from gateway.ids import uuid7
 
 from ... import estimator
-from ...answers import merged, whole
+from ...answers import merged, plain_values
 from ...call import Call
 from ...deltas import NO_CHOICE, Delta, FinishDelta, OtherDelta, TextDelta
 from ...dialects.anthropic.answers import INPUT_COUNTS
@@ -297,7 +297,7 @@ class WholeMessage:
 
 
 def _finished(block: Json) -> Json:
-    finished: Json = whole(block)
+    finished: Json = plain_values(block)
     if pieces := finished.pop("partial_json", ""):
         finished["input"] = input_of(pieces)
     return finished
