@@ -1,10 +1,10 @@
-"""Keeps the windows of all keys in Redis, for all workers together (accounts/window_rule.py has the rule)."""
+"""Keeps the windows of all keys in Redis, for all workers together (accounts/rate_window_store.py has the rule)."""
 
 from gateway.edge.address_limit import AddressCheck
 from gateway.edge.address_windows import COUNT_ADDRESS
 from gateway.fastpath.redis import Script, shared_store
 
-from .window_rule import WINDOW_SECONDS, KeyState, RateLimits, Windows, WindowState
+from .rate_window_store import WINDOW_SECONDS, KeyState, RateLimits, Windows, WindowState
 
 CLOCK = "redis.call('TIME')[1]"
 

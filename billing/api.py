@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from accounts.keys import caller_behind
 from gateway.edge.control_view import ControlView
-from gateway.edge.serializers import TextField
+from gateway.edge.strict_fields import TextField
 from gateway.edge.tables import LimitField, MomentField
 from gateway.errors import InvalidRequest, NotFound
 from gateway.ids import parse_generation_id

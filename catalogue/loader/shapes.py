@@ -13,7 +13,7 @@ from catalogue.models import PRICES, SEGMENT, MaxTokensField, Modality, Region, 
 from catalogue.pricing import ENERGY_PLACES, PUE_PLACES, RATE_PLACES, stored_tiers
 from catalogue.routing.model_ids import ALIAS, AUTO, GLOBAL
 from catalogue.routing.snapshot import WORLD
-from gateway.edge.serializers import ChoiceField, FlagField, WholeNumberField
+from gateway.edge.strict_fields import ChoiceField, FlagField, WholeNumberField
 from gateway.edge.tables import ExactField, LineField, PatternField, Table
 from gateway.money import MONEY_PLACES
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.edge.checks import Json, each, fault, optional, require, text_in, without_nulls
-from gateway.edge.serializers import CheckedField, FastSerializer, FlagField
+from gateway.edge.strict_fields import CheckedField, FastSerializer, FlagField
 
 from ..call import Call, Shape, has_refusal
 from .base import NO_FILES, Endpoint, WireForm

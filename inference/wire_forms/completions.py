@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gateway.edge.checks import fault
-from gateway.edge.serializers import CheckedField, FastSerializer
+from gateway.edge.strict_fields import CheckedField, FastSerializer
 
 from ..answers import choices_of
 from ..call import Call, Shape

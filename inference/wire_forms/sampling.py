@@ -6,7 +6,7 @@ from typing import Any
 from rest_framework import serializers
 
 from gateway.edge.checks import Json, fault, optional, require
-from gateway.edge.serializers import CheckedField, FlagField, NumberField, ObjectField, TextField, WholeNumberField
+from gateway.edge.strict_fields import CheckedField, FlagField, NumberField, ObjectField, TextField, WholeNumberField
 
 from ..call import Call, Shape
 from ..words import without

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rest_framework.serializers import ValidationError
 
 from gateway.edge.exception_handler import from_exception
-from gateway.edge.serializers import FastSerializer
+from gateway.edge.strict_fields import FastSerializer
 from gateway.errors import ApiError, InvalidRequest
 from inference.wire_forms import chat, completions, embeddings
 from inference.wire_forms.chat import MAX_MESSAGES, MAX_TOOLS, _checked_message, _checked_tool, _message, _tool

@@ -30,7 +30,7 @@ from catalogue.models import Modality, Status
 from gateway import errors
 from gateway.edge.exception_handler import MESSAGE_ERRORS, message_envelope
 from gateway.edge.middleware import _endpoint
-from gateway.edge.serializers import ChoiceField, NumberField, StrictField
+from gateway.edge.strict_fields import ChoiceField, NumberField, StrictField
 from gateway.edge.tables import LimitField
 from inference.api import ENDPOINTS
 from inference.wire_forms import chat, messages

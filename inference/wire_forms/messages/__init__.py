@@ -17,7 +17,7 @@ from catalogue.models import Thinking
 from catalogue.routing.routes import Route
 from gateway.edge.checks import each, fault, optional, require, text_in
 from gateway.edge.responses import PlainResponse
-from gateway.edge.serializers import (
+from gateway.edge.strict_fields import (
     CheckedField,
     ChoiceField,
     FastSerializer,
@@ -35,9 +35,9 @@ from ...dialects import DIALECTS
 from ...dialects.base import REFUSED_OF_MESSAGES, refuse_fields
 from ...dialects.errors import CONTEXT_OVERFLOW
 from ..base import NO_FILES, Endpoint, WireForm, without_effort
-from ..envelopes import restored_for_route
 from ..framing import Framing, Report
 from ..sampling import ModelField
+from ..signatures import restored_for_route
 from .answers import MessageFraming, message_of
 from .passing import PassedMessage, WholeMessage, has_unsigned, passed_message, passed_output_bytes, passed_with, signed
 from .requests import chat_of

@@ -16,8 +16,8 @@ from ...dialects import odd_json
 from ...dialects.base import require_writable
 from ...dialects.errors import MalformedReply
 from ...words import REASONING_FIELDS, dicts, object_of
-from ..envelopes import Signatures, signed_id
 from ..framing import Report, framed
+from ..signatures import Signatures, signed_id
 
 Json = dict[str, Any]
 

@@ -20,9 +20,9 @@ from ...deltas import NO_CHOICE, Delta, FinishDelta, OtherDelta, TextDelta
 from ...dialects.anthropic.answers import INPUT_COUNTS
 from ...dialects.errors import MalformedReply
 from ...words import dicts, object_of, text_of, without
-from ..envelopes import is_envelope, parts_of_id
 from ..framing import Framing, Report
 from ..passing import PassedStream, require_objects
+from ..signatures import is_envelope, parts_of_id
 from .answers import billed, event, failed, input_of
 
 Json = dict[str, Any]

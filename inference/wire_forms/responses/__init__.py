@@ -18,9 +18,9 @@ from gateway.ids import RESPONSE_PREFIX
 from ...call import Call, Shape
 from ...dialects import DIALECTS
 from ..base import Endpoint, WireForm, results_in_text
-from ..envelopes import is_envelope, restored_for_route
 from ..framing import Framing, Report
 from ..passing import require_objects
+from ..signatures import is_envelope, restored_for_route
 from .answers import ResponseFraming, response_of, with_bill
 from .conversation import KEPT_NOWHERE
 from .passing import LastResponse, PassedResponse, output_bytes, own_of

@@ -11,7 +11,7 @@ from gateway.edge.checks import Json
 
 from ...deltas import CallDelta, Delta, FinishDelta, TextDelta
 from ...words import REASONING_FIELDS, dicts, object_of, text_of, without
-from ..envelopes import Signatures, envelope_of
+from ..signatures import Signatures, envelope_of
 from .requests import AnswerContext
 from .tools import Tool, input_of
 

@@ -9,7 +9,7 @@ import orjson
 from rest_framework import serializers
 
 from gateway.edge.checks import Json, fault, require
-from gateway.edge.serializers import (
+from gateway.edge.strict_fields import (
     CheckedField,
     ChoiceField,
     FastSerializer,

@@ -10,9 +10,9 @@ from rest_framework import serializers
 from gateway.edge.exception_handler import from_exception
 from gateway.errors import InvalidRequest
 from inference.call import Call
-from inference.wire_forms.envelopes import envelope_of
 from inference.wire_forms.responses.requests import call_of
 from inference.wire_forms.responses.tools import Tools, choice_of
+from inference.wire_forms.signatures import envelope_of
 
 Json = dict[str, Any]
 
