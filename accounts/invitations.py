@@ -117,7 +117,7 @@ def link(invitation: Invitation) -> str:
     return f"{settings.PUBLIC_URL}{reverse('invitation', args=[sign(invitation)])}"
 
 
-def behind(signed: str) -> Invitation:
+def invitation_of(signed: str) -> Invitation:
     """Returns the open invitation that a signed id stands for. Raises InvitationGone."""
     try:
         identifier = uuid.UUID(_signer().unsign(signed))

@@ -175,7 +175,7 @@ def open_invitation(request: HttpRequest, signed: str) -> HttpResponse:
     """Shows the page of an invitation's link, on which the person joins."""
     # A GET changes nothing, since mail scanners follow links: joining needs a form.
     try:
-        invited = invitations.behind(signed)
+        invited = invitations.invitation_of(signed)
         if isinstance(request.user, User):
             return _for_person(request, request.user, invited)
         return _for_stranger(request, invited)

@@ -31,11 +31,11 @@ from .rollups import GROUP, SINCE_THE_FIRST_DAY, SUM_PREFIX, sums_by
 PAGE = 2000  # entries
 MOST_WALLETS = 500  # of a batch: their ids are parameters of its statements
 PART = 20_000  # entries of a part, which is larger only if its last account has more
-BY = [name for name in GROUP if name != "energy_source"]  # older days lack the energy's source
+GROUP_WITHOUT_SOURCE = [name for name in GROUP if name != "energy_source"]  # older days lack the energy's source
 Row = TypeVar("Row")
 
 
-class Entry(NamedTuple):
+class LedgerRow(NamedTuple):
     """Holds what is verified of a ledger entry; amounts are whole numbers of 10^-10 units."""
 
     seq: int
@@ -171,7 +171,7 @@ def _entries(
     """Checks every entry and its record, in the ledger's order, and where they lead."""
     seq = balance = 0
     for row in rows:
-        entry = Entry._make(row[1:5])
+        entry = LedgerRow._make(row[1:5])
         if entry.seq > wallet.seq:
             break
         result.entries += 1
@@ -203,7 +203,7 @@ def _ahead(batch: list[Wallet]) -> Iterable[tuple[UUID, int, int]]:
     return wallets.filter(last__gt=F("seq")).values_list("pk", "seq", "last")
 
 
-def _usage(wallet: Wallet, entry: Entry, record: Record) -> Iterator[str]:
+def _usage(wallet: Wallet, entry: LedgerRow, record: Record) -> Iterator[str]:
     if (record.account_id, record.cost, record.balance_after) == (wallet.pk, -entry.amount, entry.balance_after):
         return
     name = f"entry {entry.seq} for {generation_id(record.id)}"
@@ -242,7 +242,7 @@ def _marks_in_the_future(batch: list[Wallet]) -> dict[UUID, datetime]:
 
 def _days(batch: list[Wallet]) -> Iterator[tuple[bool, dict[str, Any]]]:
     """Yields sums of the records up to the watermarks (False) and kept rows (True), by account and day."""
-    ids, by = _ids(batch), ("account_id", *BY)
+    ids, by = _ids(batch), ("account_id", *GROUP_WITHOUT_SOURCE)
     until = F("account__usage_watermark__rolled_until")
     records = Generation.objects.filter(account_id__in=ids, created_at__lte=until)
     stored = (
@@ -268,7 +268,7 @@ def _usage_by_day(
     for day, of_day in groupby(rows, lambda row: row[1]["day"]):
         known: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}
         for is_stored, row in of_day:
-            group = (row["key_id"], row["alias_id"] or NO_ALIAS, *(row[name] for name in BY[3:]))
+            group = (row["key_id"], row["alias_id"] or NO_ALIAS, *(row[name] for name in GROUP_WITHOUT_SOURCE[3:]))
             known[is_stored][group] = {name: row[SUM_PREFIX + name] or 0 for name in SINCE_THE_FIRST_DAY}
         if known[False] != known[True]:
             found, kept = (

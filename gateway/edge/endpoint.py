@@ -12,7 +12,7 @@ Environ = dict[str, Any]
 STATUS_LINES = {status: f"{status} {reason}" for status, reason in http.client.responses.items()}
 
 
-class Endpoint:
+class WsgiEndpoint:
     """Runs one endpoint.
 
     The worker has checked the Host and the Content-Length before, by `rules.is_allowed`; Django's handler gets the
@@ -39,10 +39,10 @@ class Endpoint:
         return body
 
 
-def at_each_path(endpoints: Mapping[str, Callable[[Environ], PlainResponse]]) -> dict[str, Endpoint]:
+def at_each_path(endpoints: Mapping[str, Callable[[Environ], PlainResponse]]) -> dict[str, WsgiEndpoint]:
     """Returns the endpoints by path: with both prefixes, with and without a slash at the end."""
     return {
-        f"{prefix}{name}{slash}": Endpoint(name, answer)
+        f"{prefix}{name}{slash}": WsgiEndpoint(name, answer)
         for name, answer in endpoints.items()
         for prefix in API_PREFIXES
         for slash in ("", "/")

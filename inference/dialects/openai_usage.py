@@ -23,7 +23,6 @@ WRITE_TOTALS = ("cache_write_tokens", "cache_creation_tokens", "cached_creation_
 WRITE_NAMES = frozenset({*WRITE_TOTALS, "cache_creation_input_tokens", "cache_creation_token_details"})
 CACHE_COUNTS_OF_MESSAGES_API = ("cache_read_input_tokens", "cache_creation_input_tokens")
 DETAILS = ("prompt_tokens_details", "completion_tokens_details")
-TOTALS = ("total_tokens",)
 OF_A_PROMPT = ("prompt_tokens", "prompt_tokens_details", "cache_creation_input_tokens", "cache_creation", *CACHE_HITS)
 
 
@@ -171,7 +170,7 @@ def completed_usage(reported: Any, earlier: Sequence[Any]) -> Any:
         completions = [each.get("completion_tokens") for each in (reported, last)]
         most = max((tokens for tokens in completions if type(tokens) is int), default=None)
         of_the_prompt = {name: last[name] for name in OF_A_PROMPT if name in last}
-        return {**without(reported, TOTALS), **of_the_prompt, "completion_tokens": most}
+        return {**without(reported, ("total_tokens",)), **of_the_prompt, "completion_tokens": most}
     missing = [name for name in DETAILS if not isinstance(reported.get(name), dict)]
     for name in missing:
         same = (each[name] for each in others if each["prompt_tokens"] == prompt and isinstance(each.get(name), dict))

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from gateway.edge.exception_handler import message_envelope
+from gateway.edge.exception_handler import error_body_of_messages
 from gateway.errors import ApiError
 
 from ... import estimator
@@ -293,7 +293,7 @@ def billed(report: Report) -> Json:
 
 def failed(error: ApiError, report: Report | None) -> bytes:
     """Writes the event for an error in an open stream, with the bill if it was settled."""
-    return event({**message_envelope(error), **({} if report is None else billed(report))})
+    return event({**error_body_of_messages(error), **({} if report is None else billed(report))})
 
 
 def _is_whole(arguments: str) -> bool:
