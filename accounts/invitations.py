@@ -1,6 +1,6 @@
 """Sends, renews, revokes and accepts invitations to accounts.
 
-The mailed link contains the invitation's signed id and works once. It proves that the person reads that address.
+The mailed link contains the invitation's signed id and works once. Whoever opens it receives mail at that address.
 """
 
 import logging
@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 LIFETIME = timedelta(days=7)
 OPEN_LIMIT = 20  # for one account
 RESEND_AFTER = timedelta(minutes=1)
-KEPT = timedelta(days=30)  # after it was sent; longer than LIFETIME
-MAILS_PER_DAY = 100  # for one account, with renewals
+KEPT = timedelta(days=30)  # after an invitation was sent; longer than LIFETIME
+MAILS_PER_DAY = 100  # for one account, renewals included
 ROLES = [(role.value, role.label.capitalize()) for role in (Membership.Role.MEMBER, Membership.Role.OWNER)]
 ROLE_RULE = "Owners also manage members, limits of keys and the low-balance threshold."
 
@@ -139,7 +139,7 @@ def newcomer(email: str, *, lock: bool = False) -> User | None:
 
 
 def accept(invitation: Invitation, person: User) -> None:
-    """Makes the invited person a member; one who is a member keeps their role.
+    """Makes the invited person a member. A person who is a member already keeps their role.
 
     Raises InvitationGone, PermissionDenied.
     """
@@ -170,7 +170,7 @@ def accept_as_newcomer(invitation: Invitation, password: str) -> User:
 
 
 def drop_ended(now: datetime) -> int:
-    """Removes invitations that are over a month after they were sent; returns how many."""
+    """Removes invitations that were sent over a month ago and can no longer be accepted; returns how many."""
     over = Invitation.objects.filter(sent_at__lt=now - KEPT).exclude(pk__in=Invitation.objects.acceptable())
     dropped, _ = over.delete()
     return dropped

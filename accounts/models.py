@@ -190,7 +190,7 @@ class InvitationQuerySet(models.QuerySet["Invitation"]):
     """Selects invitations by state."""
 
     def pending(self) -> "InvitationQuerySet":
-        # An account has at most one for an address.
+        # An account has at most one pending invitation for an address.
         return self.filter(accepted_at=None, revoked_at=None)
 
     def acceptable(self) -> "InvitationQuerySet":

@@ -21,7 +21,7 @@ class MemoryWindows:
         self._swept_at = 0
 
     def admit(self, key: str, limits: RateLimits, address: AddressCheck) -> KeyState:
-        # 1. Count it for the address. What is refused there is not counted for the key.
+        # 1. Count the request for its address. A request that is refused there is not counted for the key.
         address.count_in_memory()
         # 2. Read what is left of each limit.
         now = int(self._clock())
@@ -29,7 +29,7 @@ class MemoryWindows:
         state = KeyState(
             _state(self._requests[key], limits.requests, now), _state(self._tokens[key], limits.tokens, now)
         )
-        # 3. Count it for the key, if both limits have something left.
+        # 3. Count the request for the key, if both limits have something left.
         if not limits.requests or state.wait:
             return state
         _add(self._requests[key], now, 1)

@@ -8,7 +8,7 @@ from .rate_window_store import WINDOW_SECONDS, KeyState, RateLimits, Windows, Wi
 
 CLOCK = "redis.call('TIME')[1]"
 
-# Defines `now` and `window_seconds`, in place of the words in capitals.
+# Defines `now` and `window_seconds`. The two words in capitals are replaced by an expression and a number.
 TIME = """
 local now, window_seconds = tonumber(CLOCK), WINDOW_SECONDS
 """

@@ -234,7 +234,7 @@ def _text(value: Any, unit: str) -> str:
 
 
 def _fieldsets() -> list[tuple[str | None, Any]]:
-    """Returns a record's page: under each section its columns, in the table's order."""
+    """Returns the sections of a record's page, each with its columns in the order of RECORD_COLUMNS."""
     shown = {
         section.value: [_field(column) for column in RECORD_COLUMNS if column.section is section] for section in Section
     }

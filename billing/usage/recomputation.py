@@ -38,7 +38,7 @@ COSTS = (
     "cost",
     "cost_eur",
 )
-# In the order of `Footprint`.
+# A record's columns of its footprint, in the order of `Footprint`.
 FOOTPRINT = (
     "energy_wh",
     "carbon_gco2e",
@@ -160,7 +160,7 @@ def _footprint(record: Record, factors: EnergyFactors, usage: Usage) -> Iterator
     stored = Footprint(*_figures(record, FOOTPRINT))
     measured = stored.energy_units if stored.source == MEASURED else None
     expected = footprint_of(usage, factors, measured)
-    if stored.source is None and factors.figures is None:  # from before sources were kept, and figures by kind
+    if stored.source is None and factors.figures is None:  # sources and figures by kind were not kept then
         expected = expected._replace(source=None)
     if stored != expected:
         yield from _unlike(record, FOOTPRINT, stored, expected, "factors")
