@@ -47,8 +47,8 @@ class Listing:
 def page_of(listing: Listing, *, limit: int, after: str | None = None) -> Page[Generation, str]:
     """Reads a page with one SELECT of `limit` + 1 rows by an index, and one more SELECT for their terms.
 
-    With a cursor and without bounds, the listing continues within the bounds of its first page. Raises InvalidRequest
-    for a cursor of another key or of other bounds.
+    `after` is the cursor of the page before, whose records are newer. With a cursor and without bounds, the listing
+    continues within the bounds of its first page. Raises InvalidRequest for a cursor of another key or of other bounds.
     """
     position = None
     if after is not None:

@@ -1,6 +1,7 @@
 """Does the upkeep of billing.
 
-`Recovery` does it in the beat of each worker, and the command `maintain` does it on a stopped server.
+`Recovery` settles the spool and sweeps in the beat of each worker, in which billing/apps.py lists the other jobs. The
+command `maintain` does all of it on a stopped server, by `maintain_once`.
 """
 
 import time

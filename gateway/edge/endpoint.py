@@ -15,7 +15,7 @@ STATUS_LINES = {status: f"{status} {reason}" for status, reason in http.client.r
 class WsgiEndpoint:
     """Runs one endpoint.
 
-    The worker has checked the Host and the Content-Length before, by `rules.is_allowed`; Django's handler gets the
+    `rules.is_allowed` has checked the Host and the Content-Length before (gateway/wsgi.py); Django's handler gets the
     requests that it rejects. The limit of the client's address is not checked yet: `answer` counts it.
     """
 
