@@ -1,7 +1,7 @@
 """Does the upkeep of billing.
 
 `Recovery` settles the spool and sweeps in the beat of each worker, in which billing/apps.py lists the other jobs. The
-command `maintain` does all of it on a stopped server, by `maintain_once`.
+command `maintain` does all of it in one round, by `maintain_once`, whether or not workers run.
 """
 
 import time
