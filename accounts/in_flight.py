@@ -16,8 +16,8 @@ from gateway.observing.request_events import RequestEvent
 
 SMALL_PART = 64
 FRESH_SECONDS = 1.0  # how old a balance may be for `begin` to rely on it
-RESERVED_SECONDS = 30  # how long a reservation is kept that nobody renews, as in the scripts
-LATE_SECONDS = 5  # a reservation that was not renewed for five beats belongs to a worker that is gone, or stands still
+RESERVED_SECONDS = 30  # after which a reservation that is not renewed expires; the scripts have the number too
+LATE_SECONDS = 5  # five beats: a worker that has not renewed its reservations for longer is gone, or stands still
 
 NOT_COVERED = "This account's balance does not cover another request beside those that it has in flight."
 
@@ -54,7 +54,7 @@ class _Own:
 
     requests: int = 0
     units: int = 0
-    is_shared: bool = False  # Redis may know of them
+    is_shared: bool = False  # Redis may hold these reservations
 
 
 _accounts: dict[uuid.UUID, _Own] = {}
@@ -97,7 +97,7 @@ def begin_within(
 
 
 def end(event: RequestEvent) -> None:
-    """Gives back what a request reserved. Waits until Redis knows it: the client may ask another worker at once."""
+    """Gives back what a request reserved. Waits for Redis: the client's next request may reach another worker."""
     if event.reserved is None:
         return
     (account_id, units), event.reserved = event.reserved, None
@@ -110,7 +110,7 @@ def end(event: RequestEvent) -> None:
 
 
 def renew() -> None:
-    """Extends this worker's reservations, with each beat. The reservations of a worker that is gone expire."""
+    """Extends this worker's reservations; called with each beat. The reservations of a worker that is gone expire."""
     for account_id, own in _accounts.items():
         if own.is_shared:
             _renew(account_id, own)
@@ -157,7 +157,7 @@ def _beyond_the_balance() -> TooManyInFlight:
 
 
 def _beyond_what_others_left(seconds: int) -> TooManyInFlight:
-    # Nobody knows when the requests of a living worker end. Those of a worker that is gone expire after `seconds`.
+    # It is unknown when the requests of a living worker end. Reservations of a worker that is gone expire in `seconds`.
     if seconds > RESERVED_SECONDS - LATE_SECONDS:
         return TooManyInFlight(f"{NOT_COVERED} Try again when one of them has ended.", headers={"Retry-After": "1"})
     return _too_many(NOT_COVERED, seconds)

@@ -1,6 +1,6 @@
 """Sends, renews, revokes and accepts invitations to accounts.
 
-The mailed link contains the invitation's signed id and works once. It proves that the person reads that address.
+The mailed link contains the invitation's signed id and works once. Whoever opens it receives mail at that address.
 """
 
 import logging
@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 LIFETIME = timedelta(days=7)
 OPEN_LIMIT = 20  # for one account
 RESEND_AFTER = timedelta(minutes=1)
-KEPT = timedelta(days=30)  # after it was sent; longer than LIFETIME
-MAILS_PER_DAY = 100  # for one account, with renewals
+KEPT = timedelta(days=30)  # after an invitation was sent; longer than LIFETIME
+MAILS_PER_DAY = 100  # for one account, renewals included
 ROLES = [(role.value, role.label.capitalize()) for role in (Membership.Role.MEMBER, Membership.Role.OWNER)]
 ROLE_RULE = "Owners also manage members, limits of keys and the low-balance threshold."
 
@@ -117,13 +117,13 @@ def link(invitation: Invitation) -> str:
     return f"{settings.PUBLIC_URL}{reverse('invitation', args=[sign(invitation)])}"
 
 
-def behind(signed: str) -> Invitation:
+def invitation_of(signed: str) -> Invitation:
     """Returns the open invitation that a signed id stands for. Raises InvitationGone."""
     try:
         identifier = uuid.UUID(_signer().unsign(signed))
     except (signing.BadSignature, ValueError):
         raise InvitationGone from None
-    found = Invitation.objects.open().select_related("account", "invited_by").filter(pk=identifier).first()
+    found = Invitation.objects.acceptable().select_related("account", "invited_by").filter(pk=identifier).first()
     if found is None or User.objects.filter(email=found.email, is_active=False).exists():
         raise InvitationGone
     return found
@@ -139,7 +139,7 @@ def newcomer(email: str, *, lock: bool = False) -> User | None:
 
 
 def accept(invitation: Invitation, person: User) -> None:
-    """Makes the invited person a member; one who is a member keeps their role.
+    """Makes the invited person a member. A person who is a member already keeps their role.
 
     Raises InvitationGone, PermissionDenied.
     """
@@ -170,8 +170,8 @@ def accept_as_newcomer(invitation: Invitation, password: str) -> User:
 
 
 def drop_ended(now: datetime) -> int:
-    """Removes invitations that are over a month after they were sent; returns how many."""
-    over = Invitation.objects.filter(sent_at__lt=now - KEPT).exclude(pk__in=Invitation.objects.open())
+    """Removes invitations that were sent over a month ago and can no longer be accepted; returns how many."""
+    over = Invitation.objects.filter(sent_at__lt=now - KEPT).exclude(pk__in=Invitation.objects.acceptable())
     dropped, _ = over.delete()
     return dropped
 
@@ -184,7 +184,7 @@ def on_end_of_membership(*, instance: Membership, **_signal: Any) -> None:
 
 
 def _accept(invitation: Invitation, person: User) -> None:
-    if not Invitation.objects.open().filter(pk=invitation.pk).update(accepted_at=timezone.now()):
+    if not Invitation.objects.acceptable().filter(pk=invitation.pk).update(accepted_at=timezone.now()):
         raise InvitationGone
     Membership.objects.get_or_create(user=person, account_id=invitation.account_id, defaults={"role": invitation.role})
 
@@ -195,7 +195,7 @@ def _require_room(invitation: Invitation, now: datetime) -> None:
         raise InvitationRefused(
             f"{invitation.email} was sent an invitation less than a minute ago. Wait a minute and try again."
         )
-    if own.open().exclude(pk=invitation.pk).count() >= OPEN_LIMIT:
+    if own.acceptable().exclude(pk=invitation.pk).count() >= OPEN_LIMIT:
         raise InvitationRefused(
             f"This account has {OPEN_LIMIT} pending invitations, the most it can have. Revoke one first."
         )

@@ -121,7 +121,7 @@ class Account(models.Model):
             raise ValidationError({"name": self.unique_error_message(Account, ("name",))})
 
     def _has_look_alike(self) -> bool:
-        """Tells whether another account's name differs only in case. An equal name violates the constraint."""
+        """Tells whether another account's name differs only in case. Equal names are left to the constraint."""
         # Not compared in SQL: SQLite, and PostgreSQL with the locale "C", fold only the letters of ASCII.
         others = Account.objects.exclude(pk=self.pk).exclude(name=self.name).order_by()
         folded = self.name.casefold()
@@ -190,20 +190,21 @@ class InvitationQuerySet(models.QuerySet["Invitation"]):
     """Selects invitations by state."""
 
     def pending(self) -> "InvitationQuerySet":
-        # An account has at most one for an address.
+        # An account has at most one pending invitation for an address.
         return self.filter(accepted_at=None, revoked_at=None)
 
-    def open(self) -> "InvitationQuerySet":
-        # The sender must have the right now: losing it in the admin revokes no invitation.
+    def acceptable(self) -> "InvitationQuerySet":
+        # The sender must still be allowed to invite: taking that permission away in the admin does not revoke earlier
+        # invitations.
         owners = Membership.objects.filter(role=Membership.Role.OWNER, user__is_active=True)
         is_by_owner = Exists(owners.filter(account=OuterRef("account"), user=OuterRef("invited_by")))
-        staff: models.QuerySet[User] = User.objects.with_perm(INVITING_RIGHT)  # type: ignore[misc]  # borrowed
+        staff: models.QuerySet[User] = User.objects.with_perm(INVITING_RIGHT)  # type: ignore[misc]  # borrowed, see UserManager
         is_by_staff = Q(invited_by__in=staff.filter(is_staff=True))
         return self.pending().filter(is_by_staff | Q(is_by_owner), expires_at__gt=timezone.now())
 
 
 class Invitation(models.Model):
-    """Invites the person who reads an address to an account. Inviting again renews it."""
+    """Invites whoever receives mail at an address to an account. Inviting again renews the invitation."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="invitations")

@@ -6,9 +6,9 @@ import unicodedata
 MAX_LENGTH = 200
 # Unicode's category Zs, for example the no-break space of word processors and the wide space of East Asian input.
 BLANKS = re.compile("[ \N{NO-BREAK SPACE}\u1680\u2000-\u200a\u202f\u205f\N{IDEOGRAPHIC SPACE}]+")
-# Invisible, but Persian and Indic scripts need them, and so do emoji of several parts.
+# These are invisible, but Persian and Indic scripts need them, and so do emoji of several parts.
 JOINERS = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
-# Unicode's categories of the characters that they may join: letters without case, marks, symbols. Between other
+# Unicode's categories of the characters that JOINERS may join: letters without case, marks, symbols. Between other
 # characters they would allow two names that look alike.
 JOINED = frozenset({"Lo", "Mn", "Mc", "So", "Sk"})
 

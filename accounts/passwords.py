@@ -10,7 +10,7 @@ from gateway.db.pool import release_all
 from gateway.errors import WorkerBusy
 
 THREADS = 1  # in each worker, so that requests keep the other cores
-WAITING = 8  # in addition to the one that runs; the last of them waits for some seconds
+WAITING = 8  # passwords that may wait for the thread; the last one waits for some seconds
 
 
 class ThreadedHasher(PBKDF2PasswordHasher):

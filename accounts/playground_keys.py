@@ -21,8 +21,8 @@ def issue(person: User, account: Account) -> tuple[ApiKey, str]:
     """
     token, now = keys.new_token(), timezone.now()
     with transaction.atomic():
-        # The lock makes changes wait that end the session: the membership's end, an inactive person, a new password. If
-        # one came first, nothing is found here. Other pages of the person wait too.
+        # A change that ends the session waits for this lock: the end of the membership, an inactive person, a new
+        # password. If the change came first, nothing is found here. Other pages of the person wait too.
         is_as_signed_in = {"user__is_active": True, "user__password": person.password}
         memberships = Membership.objects.select_for_update().filter(user=person, **is_as_signed_in).order_by("pk")
         if account.pk not in [membership.account_id for membership in memberships]:

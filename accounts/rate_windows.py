@@ -1,6 +1,6 @@
 """Limits the requests and tokens of a key in any sixty seconds.
 
-accounts/window_rule.py has the rule, and docs/decisions/0004 the reasons for it.
+accounts/rate_window_store.py has the rule, and docs/decisions/0004 the reasons for it.
 """
 
 import uuid
@@ -10,7 +10,7 @@ from django.conf import settings
 from gateway.edge.address_limit import AddressCheck
 from gateway.errors import KeyLimitReached
 
-from .window_rule import RateLimits, Windows
+from .rate_window_store import RateLimits, Windows
 from .windows_in_memory import MemoryWindows
 from .windows_in_redis import RedisWindows
 
@@ -20,7 +20,7 @@ _windows: Windows = RedisWindows(while_away=MemoryWindows())
 
 
 def rate_limits_of(rpm: int | None, tpm: int | None) -> RateLimits:
-    """Returns the key's own limits, or for each the gateway's limit if the key has none of its own."""
+    """Returns the limits of a key. The gateway's limit replaces each one that the key itself does not have."""
     return RateLimits(
         requests=settings.GATEWAY_KEY_RPM if rpm is None else rpm,
         tokens=settings.GATEWAY_KEY_TPM if tpm is None else tpm,
@@ -37,7 +37,7 @@ def spend_request(key_id: uuid.UUID, limits: RateLimits, address: AddressCheck) 
         return {}
     state = _windows.admit(key_id.hex, limits, address)
     headers: dict[str, str] = {}
-    # OpenAI's names and formats: the limit, what is left of it, and the time until all of it is.
+    # OpenAI's names and formats: the limit, what is left of it, and the time until all of it is free.
     for name, limit, of in (("requests", limits.requests, state.requests), ("tokens", limits.tokens, state.tokens)):
         if limit:
             minutes, seconds = divmod(of.reset, 60)
@@ -45,7 +45,7 @@ def spend_request(key_id: uuid.UUID, limits: RateLimits, address: AddressCheck) 
             headers[f"x-ratelimit-remaining-{name}"] = str(of.remaining)
             headers[f"x-ratelimit-reset-{name}"] = f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
     wait = state.wait
-    if wait:  # the message names the limit that takes longest to have something left
+    if wait:  # the message names the limit with the longer wait
         reached = f"{limits.requests} requests" if wait == state.requests.wait else f"{limits.tokens} tokens"
         delay = f"{wait} second{'' if wait == 1 else 's'}"
         raise KeyLimitReached(

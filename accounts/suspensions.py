@@ -1,7 +1,7 @@
 """Suspends an account: requests and changes by its keys and members are refused, reading is not.
 
-It takes effect with the next request, because every request reads `Account.suspended_at`. The history is in
-`Suspension`; both are written together.
+A suspension takes effect with the next request, because every request reads `Account.suspended_at`. The history is in
+`Suspension`, which is written in the same transaction.
 """
 
 from django.db import transaction

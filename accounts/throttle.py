@@ -15,7 +15,7 @@ from django_ratelimit.core import get_usage
 
 from gateway.edge.address_limit import client_network
 
-TAKEN_BACK = ", taken back"  # the cache only counts up
+TAKEN_BACK = ", taken back"  # the name of a second count, because the cache only counts up
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ SIGN_IN_HERE = Limit("sign-in: address and network", "10/15m")
 SIGN_IN_NETWORK = Limit("sign-in: network", "50/15m")
 SIGN_IN_ADDRESS = Limit("sign-in: address", "100/h")
 RESET_NETWORK = Limit("reset: network", "20/h")
-RESET_ADDRESS = Limit("reset: address", "3/h")  # after so many, the mailbox has links that work
+RESET_ADDRESS = Limit("reset: address", "3/h")  # a person with three mails has links that work
 
 
 class TooManyTries(Exception):

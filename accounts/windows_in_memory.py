@@ -1,4 +1,4 @@
-"""Keeps the windows of keys in this worker's memory (accounts/window_rule.py has the rule)."""
+"""Keeps the windows of keys in this worker's memory (accounts/rate_window_store.py has the rule)."""
 
 import time
 from collections import defaultdict
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gateway.edge.address_limit import AddressCheck
 
-from .window_rule import COUNTED_SECONDS, KeyState, RateLimits, WindowState
+from .rate_window_store import WINDOW_SECONDS, KeyState, RateLimits, WindowState
 
 Counters = dict[int, int]  # what was counted, by second
 
@@ -21,7 +21,7 @@ class MemoryWindows:
         self._swept_at = 0
 
     def admit(self, key: str, limits: RateLimits, address: AddressCheck) -> KeyState:
-        # 1. Count it for the address. What is refused there is not counted for the key.
+        # 1. Count the request for its address. A request that is refused there is not counted for the key.
         address.count_in_memory()
         # 2. Read what is left of each limit.
         now = int(self._clock())
@@ -29,11 +29,11 @@ class MemoryWindows:
         state = KeyState(
             _state(self._requests[key], limits.requests, now), _state(self._tokens[key], limits.tokens, now)
         )
-        # 3. Count it for the key, if both limits have something left.
+        # 3. Count the request for the key, if both limits have something left.
         if not limits.requests or state.wait:
             return state
         _add(self._requests[key], now, 1)
-        return KeyState(WindowState(state.requests.remaining - 1, COUNTED_SECONDS, 0), state.tokens)
+        return KeyState(WindowState(state.requests.remaining - 1, WINDOW_SECONDS, 0), state.tokens)
 
     def spend(self, key: str, tokens: int) -> None:
         now = int(self._clock())
@@ -41,11 +41,11 @@ class MemoryWindows:
         _add(self._tokens[key], now, tokens)
 
     def _sweep(self, now: int) -> None:
-        if now - self._swept_at < COUNTED_SECONDS:
+        if now - self._swept_at < WINDOW_SECONDS:
             return
         self._swept_at = now
         for windows in (self._requests, self._tokens):
-            for key in [key for key, counters in windows.items() if max(counters, default=0) <= now - COUNTED_SECONDS]:
+            for key in [key for key, counters in windows.items() if max(counters, default=0) <= now - WINDOW_SECONDS]:
                 del windows[key]
 
 
@@ -54,9 +54,9 @@ def _add(counters: Counters, now: int, amount: int) -> None:
 
 
 def _forget(counters: Counters, now: int) -> None:
-    if max(counters, default=now) > now + COUNTED_SECONDS:  # the clock was set back
+    if max(counters, default=now) > now + WINDOW_SECONDS:  # the clock was set back
         counters.clear()
-    for second in [second for second in counters if second <= now - COUNTED_SECONDS]:
+    for second in [second for second in counters if second <= now - WINDOW_SECONDS]:
         del counters[second]
 
 
@@ -66,10 +66,10 @@ def _state(counters: Counters, limit: int, now: int) -> WindowState:
     _forget(counters, now)
     used, wait = sum(counters.values()), 0
     remaining = max(0, limit - used)
-    reset = max(counters, default=now - COUNTED_SECONDS) + COUNTED_SECONDS - now
+    reset = max(counters, default=now - WINDOW_SECONDS) + WINDOW_SECONDS - now
     for second in sorted(counters):
         if used < limit:
             break
         used -= counters[second]
-        wait = second + COUNTED_SECONDS - now
+        wait = second + WINDOW_SECONDS - now
     return WindowState(remaining, reset, wait)

@@ -1,16 +1,16 @@
-"""Keeps the windows of all keys in Redis, for all workers together (accounts/window_rule.py has the rule)."""
+"""Keeps the windows of all keys in Redis, for all workers together (accounts/rate_window_store.py has the rule)."""
 
 from gateway.edge.address_limit import AddressCheck
 from gateway.edge.address_windows import COUNT_ADDRESS
 from gateway.fastpath.redis import Script, shared_store
 
-from .window_rule import COUNTED_SECONDS, KeyState, RateLimits, Windows, WindowState
+from .rate_window_store import WINDOW_SECONDS, KeyState, RateLimits, Windows, WindowState
 
 CLOCK = "redis.call('TIME')[1]"
 
-# Defines `now` and `counted_seconds`, in place of the words in capitals.
+# Defines `now` and `window_seconds`. The two words in capitals are replaced by an expression and a number.
 TIME = """
-local now, counted_seconds = tonumber(CLOCK), COUNTED_SECONDS
+local now, window_seconds = tonumber(CLOCK), WINDOW_SECONDS
 """
 
 # Opens and counts in a window. It is a hash: a counter for each second in which something was counted, their sum, and
@@ -25,8 +25,8 @@ end
 local function open(key)
   local found = redis.call('HMGET', key, 'sum', 'first', 'last', now)
   local sum, first, last = tonumber(found[1] or 0), tonumber(found[2] or now), tonumber(found[3] or now)
-  local expired = now - counted_seconds
-  if last <= expired or last > now + counted_seconds then
+  local expired = now - window_seconds
+  if last <= expired or last > now + window_seconds then
     redis.call('DEL', key)
     sum, first, last = 0, now, now
   elseif first <= expired then
@@ -41,7 +41,7 @@ end
 local function add(window, amount)
   local first, last = math.min(window.first, now), math.max(window.last, now)
   redis.call('HSET', window.key, now, window.count + amount, 'sum', window.sum + amount, 'first', first, 'last', last)
-  if window.count == 0 then redis.call('EXPIRE', window.key, counted_seconds) end
+  if window.count == 0 then redis.call('EXPIRE', window.key, window_seconds) end
 end
 """
 
@@ -54,12 +54,12 @@ if wait > 0 then return redis.status_reply(wait .. ' 0 0 0 0 0 0') end
 -- 2. Read what is left of each limit.
 local function state(window, limit)
   local reset, wait, used = 0, 0, window.sum
-  if used > 0 then reset = window.last + counted_seconds - now end
+  if used > 0 then reset = window.last + window_seconds - now end
   if used >= limit then
     local seconds, amounts = counters(window.key, window.first, window.last)
     for index, amount in ipairs(amounts) do
       used = used - (amount or 0)
-      if used < limit then wait = seconds[index] + counted_seconds - now; break end
+      if used < limit then wait = seconds[index] + window_seconds - now; break end
     end
   end
   return {math.max(0, limit - window.sum), reset, wait}
@@ -75,7 +75,7 @@ end
 -- 3. Count it for the key, if both limits have something left.
 if windows[1] and states[1][3] == 0 and states[2][3] == 0 then
   add(windows[1], 1)
-  states[1] = {states[1][1] - 1, counted_seconds, 0}
+  states[1] = {states[1][1] - 1, window_seconds, 0}
 end
 return redis.status_reply('0 ' .. table.concat(states[1], ' ') .. ' ' .. table.concat(states[2], ' '))
 """
@@ -94,7 +94,7 @@ class RedisWindows:
     """
 
     def __init__(self, while_away: Windows, *, clock: str = CLOCK) -> None:
-        time = TIME.replace("COUNTED_SECONDS", str(COUNTED_SECONDS)).replace("CLOCK", clock)
+        time = TIME.replace("WINDOW_SECONDS", str(WINDOW_SECONDS)).replace("CLOCK", clock)
         self._while_away = while_away
         self._admit = Script(time + WINDOW + COUNT_ADDRESS + ADMIT, keys=3)
         self._spend = Script(time + WINDOW + SPEND)

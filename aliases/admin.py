@@ -42,7 +42,7 @@ class AliasEventAdmin(ExactSearchAdmin):
     search_fields = ("alias_id",)
     search_help_text = "An account's exact name or id, or an alias's id."
 
-    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+    def search_exactly(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
         try:
             return rows.filter(account=Account.objects.named(term))
         except Account.DoesNotExist:

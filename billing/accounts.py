@@ -100,9 +100,9 @@ def has_entries(account: Account) -> bool:
 
 
 def keep_currency(instance: Account, using: str, **_kwargs: Any) -> None:
-    """Keeps the currency of an account with ledger entries, whose amounts are in it (a signal's receiver).
+    """Refuses another currency for an account with ledger entries, whose amounts are in the old one.
 
-    Raises ValidationError.
+    It is a signal's receiver. Raises ValidationError.
     """
     booked = Wallet.objects.using(using).filter(pk=instance.pk, seq__gt=0)
     if booked.exclude(account__currency=instance.currency).exists():

@@ -25,17 +25,18 @@ from gateway.pages.admin import BoundedAdmin, ExactSearchAdmin, ValueHistoryAdmi
 from . import admin_filters as filters
 from .accounts import has_entries, rate_warning
 from .admin_closing import ClosingPages
-from .admin_credit import RIGHT, CreditPages
+from .admin_credit import CREDIT_RIGHT, CreditPages
 from .ledger.record_columns import RECORD_COLUMNS, RecordColumn, Section
 from .models import Generation, LedgerEntry, RequestFailure
 
-# What staff can do for a new account: the right it needs, its view and its name.
-FIRST_STEPS = ((RIGHT, "credit", "Add credit"), (INVITING_RIGHT, "invite", "Invite a member"))
-# How staff stop an account, and where they read why it was closed.
+# Links on a new account's page: the permission that is required, the name of the view, and the label.
+FIRST_STEPS = ((CREDIT_RIGHT, "credit", "Add credit"), (INVITING_RIGHT, "invite", "Invite a member"))
+# Links in the same form that stop an account.
 LAST_STEPS = (
     ("accounts.change_account", "suspend", "Suspension"),
     ("accounts.change_account", "close", "Close account"),
 )
+# Replaces LAST_STEPS on the page of a closed account: it shows why the account was closed.
 CLOSING = ("accounts.change_account", "close", "Closing")
 
 
@@ -133,7 +134,7 @@ def _permitted(request: HttpRequest, account_id: str, *steps: tuple[str, str, st
     ]
 
 
-def _in_account(name_or_id: str) -> UUID | None:
+def _account_id_named(name_or_id: str) -> UUID | None:
     try:
         return Account.objects.named(name_or_id).pk
     except Account.DoesNotExist:
@@ -167,8 +168,8 @@ class LedgerEntryAdmin(ExactSearchAdmin):
         address = reverse("admin:billing_generation_change", args=[entry.generation_id])
         return format_html('<a href="{}">{}</a>', address, generation_id(entry.generation_id))
 
-    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
-        account_id = _in_account(term)
+    def search_exactly(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+        account_id = _account_id_named(term)
         if account_id is not None:
             return rows.filter(account_id=account_id).order_by("-seq")
         return rows.filter(generation_id=searched_id(term)).exclude(generation=None)
@@ -177,8 +178,8 @@ class LedgerEntryAdmin(ExactSearchAdmin):
 class RequestAdmin(ExactSearchAdmin):
     """Searches rows of single requests by their id, their account or their key."""
 
-    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
-        account_id, wanted = _in_account(term), searched_id(term)
+    def search_exactly(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+        account_id, wanted = _account_id_named(term), searched_id(term)
         if account_id is None and (wanted is None or rows.model._default_manager.filter(pk=wanted).exists()):
             return rows.filter(pk=wanted)
         # Filter by account or by key, never by both with OR: each has an index of its own, in the order of time.
@@ -197,7 +198,10 @@ SHOWN_BY = {
 
 
 def _field(column: RecordColumn) -> str | Callable[[Generation], str]:
-    """Returns the field of a record's page that shows the column: Django's, one of SHOWN_BY, or an exact figure."""
+    """Returns what to put in `fieldsets` for a column.
+
+    That is its own name, the name of its method in SHOWN_BY, or a function that writes the exact figure with its unit.
+    """
     if column.name in SHOWN_BY:
         return SHOWN_BY[column.name]
     if column.is_computed:
@@ -230,7 +234,7 @@ def _text(value: Any, unit: str) -> str:
 
 
 def _fieldsets() -> list[tuple[str | None, Any]]:
-    """Returns a record's page: under each section its columns, in the table's order."""
+    """Returns the sections of a record's page, each with its columns in the order of RECORD_COLUMNS."""
     shown = {
         section.value: [_field(column) for column in RECORD_COLUMNS if column.section is section] for section in Section
     }

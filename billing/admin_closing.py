@@ -25,7 +25,7 @@ class ClosingPages(RowPages):
         return [path("<path:object_id>/close/", view, name="accounts_account_close"), *super().get_urls()]
 
     def close_account(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """GET explains closing and asks for a reason, or shows why it was closed. POST closes for a `reason`."""
+        """GET asks for a reason, or shows why the account is closed. POST closes it for a `reason`."""
         account: Account = self.row_or_404(request, object_id, allowed=self.has_change_permission(request))
         form = ReasonForm(request.POST if request.method == "POST" else None)
         if form.is_valid():

@@ -20,7 +20,7 @@ from .models import LedgerEntry, Wallet
 logger = logging.getLogger(__name__)
 
 
-RIGHT = "billing.add_ledgerentry"
+CREDIT_RIGHT = "billing.add_ledgerentry"
 LONGEST_REASON = 500
 GRANT, CORRECTION = LedgerEntry.Kind.GRANT, LedgerEntry.Kind.CORRECTION
 
@@ -28,7 +28,7 @@ GRANT, CORRECTION = LedgerEntry.Kind.GRANT, LedgerEntry.Kind.CORRECTION
 class CreditForm(forms.Form):
     """Reads a grant or a correction on one account."""
 
-    # The reference must be new, except in a confirmed form: sent twice, that books once, which is not an error.
+    # The reference must be new, except in a confirmed form: one that is sent twice books once, without an error.
 
     kind = forms.ChoiceField(
         choices=[(GRANT.value, "Grant"), (CORRECTION.value, "Correction")],
@@ -90,8 +90,8 @@ class CreditPages(RowPages):
         return [path("<path:object_id>/credit/", view, name="accounts_account_credit"), *super().get_urls()]
 
     def book_credit(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """GET shows the form. POST shows what it will do and asks for a confirmation; with `confirmed` it books it."""
-        allowed = self.has_view_permission(request) and request.user.has_perm(RIGHT)
+        """GET shows the form. POST shows the entry and asks for a confirmation; with `confirmed` it books the entry."""
+        allowed = self.has_view_permission(request) and request.user.has_perm(CREDIT_RIGHT)
         account: Account = self.row_or_404(request, object_id, allowed=allowed)
         confirmed = "confirmed" in request.POST
         form = CreditForm(request.POST if request.method == "POST" else None, account=account, confirmed=confirmed)

@@ -89,7 +89,7 @@ def _ended_so(outcome: Outcome, failures: QuerySet[Any]) -> QuerySet[Any]:
 
 
 class FailureOutcome(NamedChoices):
-    """Filters failures by outcome, which has no index, and therefore by the last days too."""
+    """Filters failures of the last days by outcome. Older ones are left out, because outcomes have no index."""
 
     title = "outcome (last 7 days)"
     parameter_name = "outcome"

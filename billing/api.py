@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from accounts.keys import caller_behind
 from gateway.edge.control_view import ControlView
-from gateway.edge.serializers import TextField
+from gateway.edge.strict_fields import TextField
 from gateway.edge.tables import LimitField, MomentField
 from gateway.errors import InvalidRequest, NotFound
 from gateway.ids import parse_generation_id
@@ -27,7 +27,7 @@ from .usage.representations import metrics_of, record_of, stats_of
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Selects a key's records of a time; `since` and `until` are included."""
+    """Selects a key's records within a period, whose bounds `since` and `until` are included."""
 
     key_id: UUID
     since: datetime | None = None
@@ -45,10 +45,10 @@ class Listing:
 
 
 def page_of(listing: Listing, *, limit: int, after: str | None = None) -> Page[Generation, str]:
-    """Reads a page with one SELECT of `limit` + 1 rows by an index, and one of their terms.
+    """Reads a page with one SELECT of `limit` + 1 rows by an index, and one more SELECT for their terms.
 
-    With a cursor and without bounds, the listing continues within the bounds of its first page. Raises InvalidRequest
-    for a cursor of another key or of other bounds.
+    `after` is the cursor of the page before, whose records are newer. With a cursor and without bounds, the listing
+    continues within the bounds of its first page. Raises InvalidRequest for a cursor of another key or of other bounds.
     """
     position = None
     if after is not None:
@@ -58,13 +58,13 @@ def page_of(listing: Listing, *, limit: int, after: str | None = None) -> Page[G
     )
 
 
-def newest_first(listing: Listing, after: Position | None) -> QuerySet[Generation]:
+def newest_first(listing: Listing, position: Position | None) -> QuerySet[Generation]:
     """Selects a listing's records older than a position, newest first, by reading `generation_by_key` backwards."""
     records = Generation.objects.filter(key_id=listing.key_id).prefetch_related("terms").order_by("-created_at", "-id")
     if listing.since is not None:
         records = records.filter(created_at__gte=listing.since)
-    if after is not None:  # the position is before `until`
-        return older_than(records, after)
+    if position is not None:  # the position is before `until`, which need not be checked again
+        return older_than(records, position)
     return records if listing.until is None else records.filter(created_at__lte=listing.until)
 
 
@@ -111,7 +111,7 @@ class Generations(ControlView):
         return Response(body)
 
 
-class Statistics(ControlView):
+class GenerationDetail(ControlView):
     """Shows one record of the account in full."""
 
     doing = "reading the generation"
@@ -132,10 +132,10 @@ class Metrics(ControlView):
 
 
 def _wanted(request: Request, generation_id: str) -> Generation:
-    return of_account(caller_behind(request).account_id, generation_id)
+    return generation_of_account(caller_behind(request).account_id, generation_id)
 
 
-def of_account(account_id: UUID, public_id: str) -> Generation:
+def generation_of_account(account_id: UUID, public_id: str) -> Generation:
     """Returns a record of the account. Raises NotFound alike for another account's, an unknown and a malformed id."""
     identifier = parse_generation_id(public_id)
     records = Generation.objects.filter(account_id=account_id).select_related("terms")

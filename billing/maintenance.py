@@ -1,4 +1,8 @@
-"""Does the upkeep of billing, for the workers' beat and for `maintain` on a stopped server."""
+"""Does the upkeep of billing.
+
+`Recovery` settles the spool and sweeps in the beat of each worker, in which billing/apps.py lists the other jobs. The
+command `maintain` does all of it in one round, by `maintain_once`, whether or not workers run.
+"""
 
 import time
 from dataclasses import dataclass, field

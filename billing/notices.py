@@ -24,7 +24,7 @@ from .models import Notice
 
 EVERY_SECONDS = 300.0
 AHEAD = timedelta(days=7)  # how long before its expiry a key's owners are mailed
-SHORT_LIVED = timedelta(days=8)  # a key with a shorter life gets no mail: its end was near when it was made
+SHORT_LIVED = timedelta(days=8)  # a key with a shorter life gets no mail: it was about to expire when it was made
 TRIED_FOR = timedelta(days=1)
 CENT = Decimal("0.01")
 MOST_AT_ONCE = 100  # the rest follow at the next run
@@ -74,7 +74,7 @@ def _over(now: datetime) -> QuerySet[Notice]:
 
 
 def _raise(now: datetime) -> None:
-    """Adds a notice of each event for each owner who wants mail and does not have one."""
+    """Adds a notice of each event for each owner who wants mail and has no notice of it yet."""
     owners = Membership.objects.filter(role=Membership.Role.OWNER, user__in=_willing())
     # An account that never had credit cannot have used it up.
     empty = owners.filter(account__wallet__balance__lte=0, account__wallet__seq__gt=0)

@@ -304,7 +304,7 @@ class PriceChangeAdmin(ExactSearchAdmin):
     search_fields = ("route",)
     search_help_text = "A route's exact 4-part id."
 
-    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+    def search_exactly(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
         return rows.filter(route=term)
 
 

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from accounts.keys import KeyAuthentication
 from gateway.edge.control_view import ControlView
 from gateway.edge.responses import ANTHROPIC_VERSION
-from gateway.edge.serializers import ChoiceField
+from gateway.edge.strict_fields import ChoiceField
 from gateway.errors import ApiError, NotFound
 
 from . import anthropic_models, listing

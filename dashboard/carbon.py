@@ -27,7 +27,7 @@ from .parts.choices import Choice
 from .parts.downloads import chosen_csv, each_day
 from .parts.groups import MOST_LINES, Group, group_of, lines_of, names_of_groups
 
-BY = (GroupColumn.PROVIDER, GroupColumn.MODEL, GroupColumn.REGION, GroupColumn.SOURCE)
+GROUPED_BY = (GroupColumn.PROVIDER, GroupColumn.MODEL, GroupColumn.REGION, GroupColumn.SOURCE)
 SOURCES = {MEASURED: "Measured by the provider", "provider": "Published by the provider", MODELLED: "Modelled"}
 QUALITY = {MEASURED: 1, "provider": 2, MODELLED: 3}  # 1 is best (docs/energy.md#data-quality)
 MONTHS_SHOWN_FROM = 2
@@ -120,7 +120,7 @@ _NAMES = [each.name for each in fields(Footprint)]
 _figures = attrgetter(*_NAMES)
 _ENERGY = ("energy_wh", "energy_wh_low", "energy_wh_high")
 _CARBON = ("carbon_gco2e", "carbon_gco2e_low", "carbon_gco2e_high")
-COLUMNS = tuple(Footprint().line)
+FOOTPRINT_COLUMNS = tuple(Footprint().line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,12 +223,12 @@ def read(choice: Choice) -> Report:
     """Adds up a report, with two SELECTs, and two more by key or alias, which the lines of the CSV do not have."""
     sums, whole = Footprint(), Footprint()
     groups, days, sources = dict[Group, Footprint](), dict[date, Footprint](), dict[str | None, Footprint]()
-    finer = [by for by in choices.COLUMNS[choice.by] if by not in BY]
-    for row in breakdown(choice.scope, choice.days, GroupColumn.DAY, *BY, *finer) if finer else ():
+    finer = [by for by in choices.COLUMNS_OF_GROUPING[choice.by] if by not in GROUPED_BY]
+    for row in breakdown(choice.scope, choice.days, GroupColumn.DAY, *GROUPED_BY, *finer) if finer else ():
         take_turns()
         group = group_of(row, choice.by)
         groups[group] = groups.get(group, Footprint()) + Footprint.of(row.totals)
-    for row in breakdown(choice.scope, choice.days, GroupColumn.DAY, *BY):
+    for row in breakdown(choice.scope, choice.days, GroupColumn.DAY, *GROUPED_BY):
         take_turns()
         footprint, day = Footprint.of(row.totals), cast(date, row.day)
         sums += footprint
@@ -264,13 +264,13 @@ def _grid_comparison(sums: Footprint, locode: str | None) -> GridComparison | No
 @from_replica
 def carbon_export(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
     """Streams the sums by day, route and source as CSV."""
-    return chosen_csv(request, current, "carbon", lambda _: ("day", *BY, *COLUMNS), _csv_lines)
+    return chosen_csv(request, current, "carbon", lambda _: ("day", *GROUPED_BY, *FOOTPRINT_COLUMNS), _csv_lines)
 
 
 def _csv_lines(choice: Choice) -> Iterator[Line]:
     for day in each_day(choice.days):
-        rows = breakdown(choice.scope, day, *BY)
+        rows = breakdown(choice.scope, day, *GROUPED_BY)
         release("default")
         for row in rows:
-            group = {str(column): getattr(row, column) for column in BY}
+            group = {str(column): getattr(row, column) for column in GROUPED_BY}
             yield {"day": day.first.isoformat(), **group, **Footprint.of(row.totals).line}

@@ -21,8 +21,7 @@ from billing.models import LedgerEntry
 from billing.usage import keyset
 from billing.usage.keyset import Page
 from billing.usage.replica import from_replica
-from billing.usage.statement import FORMATS, InvalidPeriod, Period, Sum, lines
-from billing.usage.statement import Totals as StatementTotals
+from billing.usage.statement import FORMATS, InvalidPeriod, Period, StatementTotals, Sum, lines
 from billing.usage.statistics import Days, Scope, Totals
 from gateway.ids import generation_id
 from gateway.server.turns import take_turns
@@ -36,7 +35,7 @@ PRINTED = "html"
 MOST_PRINTED = 50_000  # requests that are read for a printed page
 LAST_SEQ = 2**63 - 1
 OLDEST_MONTH = date(2000, 1, 1)  # no account is that old
-COLUMNS = (
+ENTRY_COLUMNS = (
     "seq",
     "kind",
     "amount",
@@ -177,7 +176,7 @@ def ledger_page(
     if shown == LedgerView.CREDIT:
         entries = entries.exclude(reference=None)  # the condition of the index
     else:
-        entries = entries.select_related("generation").only(*COLUMNS)
+        entries = entries.select_related("generation").only(*ENTRY_COLUMNS)
         if shown == LedgerView.USAGE:
             entries = entries.exclude(generation=None)
 

@@ -65,7 +65,7 @@ def member_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
             return redirect(page_address("members", current.account.pk))
     context = {
         "members": members.members_of(current.account),
-        "invitations": Invitation.objects.open().filter(account=current.account).select_related("invited_by"),
+        "invitations": Invitation.objects.acceptable().filter(account=current.account).select_related("invited_by"),
         "form": form,
         "days": LIFETIME.days,
         "role_rule": invitations.ROLE_RULE,
@@ -175,7 +175,7 @@ def open_invitation(request: HttpRequest, signed: str) -> HttpResponse:
     """Shows the page of an invitation's link, on which the person joins."""
     # A GET changes nothing, since mail scanners follow links: joining needs a form.
     try:
-        invited = invitations.behind(signed)
+        invited = invitations.invitation_of(signed)
         if isinstance(request.user, User):
             return _for_person(request, request.user, invited)
         return _for_stranger(request, invited)

@@ -21,7 +21,7 @@ from catalogue.routing.model_ids import AUTO
 from catalogue.routing.routes import Offer, Route
 from gateway.server.turns import take_turns
 
-from .parts.access import account_if_any, signed_in_page
+from .parts.access import account_context_if_any, signed_in_page
 from .parts.routes import RouteLine, ShownPrice, lines_of, price_label
 
 PER_PAGE = 50
@@ -154,7 +154,7 @@ class ModelLine:
 @signed_in_page()
 def model_list(request: HttpRequest) -> HttpResponse:
     """Lists models with search, filters, order and pages."""
-    current = account_if_any(request)
+    current = account_context_if_any(request)
     context = current.template_context if current else {}
     catalogue, now = snapshot.current(), timezone.now()
     view = View(now.date(), quota.held(catalogue.with_quota, now.date()))
@@ -196,7 +196,7 @@ def model_list(request: HttpRequest) -> HttpResponse:
 @signed_in_page()
 def model_detail(request: HttpRequest, canonical_id: str) -> HttpResponse:
     """Shows the routes of a model that are served now or, to staff with `everything`, all of them."""
-    current = account_if_any(request)
+    current = account_context_if_any(request)
     catalogue, now = snapshot.current(), timezone.now()
     view = View(now.date(), quota.held(catalogue.with_quota, now.date()))
     everything = request.user.is_staff and "everything" in request.GET

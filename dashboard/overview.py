@@ -30,7 +30,7 @@ CHART_HEIGHT = 1000  # in units of the drawing, in which a day is ten wide
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class DayBar:
     """Holds a day of the chart: its height, the height of the day 30 days before, and both as text (`title`)."""
 
     x: int
@@ -52,7 +52,7 @@ class CostChart:
     """Holds the chart of cost by day, drawn over the period before."""
 
     days: Days
-    bars: list[Bar]
+    bars: list[DayBar]
     highest: Decimal
     total: Decimal
     total_before: Decimal | None
@@ -67,7 +67,7 @@ class CostChart:
         currency, is_older = account.currency, account.created_at.astimezone(UTC).date() <= earlier[0]
         highest = max(*now, *before)
         bars = [
-            Bar(
+            DayBar(
                 10 * number,
                 _height(now[number], highest),
                 _height(before[number], highest),

@@ -26,7 +26,7 @@ from accounts.models import User
 from accounts.throttle import TooManyTries
 from gateway.pages.mail import send_in_background
 
-from .parts.access import login_required, named_account
+from .parts.access import context_of_named_account, login_required
 
 RESET_SUBJECT = "Reset your password for Inference Gateway"
 RESET_BODY = """\
@@ -165,10 +165,10 @@ class ChangePassword(ThrottledFormView, views.PasswordChangeView):
         return super().get_form_kwargs() | {"request": self.request}
 
     def get_context_data(self, **context: Any) -> dict[str, Any]:
-        return super().get_context_data(**context) | named_account(self.request)
+        return super().get_context_data(**context) | context_of_named_account(self.request)
 
     def form_valid(self, form: Any) -> HttpResponse:
-        account = named_account(self.request).get("account")
+        account = context_of_named_account(self.request).get("account")
         if account is not None:
             self.success_url = f"{self.success_url}?account={account.pk}"  # type: ignore[assignment]  # a lazy one above
         messages.success(self.request, "Password changed. You are signed out on all other devices.")

@@ -18,7 +18,7 @@ from gateway.db.pool import release
 from .parts import charts, choices
 from .parts.access import AccountContext, account_page
 from .parts.charts import total_of
-from .parts.choices import COLUMNS, Choice, Grouping
+from .parts.choices import COLUMNS_OF_GROUPING, Choice, Grouping
 from .parts.downloads import chosen_csv, each_day
 from .parts.funds import usage_by_day
 from .parts.groups import MOST_LINES, Group, GroupName, group_of, lines_of, names_of_groups
@@ -65,13 +65,13 @@ def usage(request: HttpRequest, current: AccountContext) -> HttpResponse:
 def read(choice: Choice) -> dict[str, Any]:
     """Returns the values of the page, with nine SELECTs for the sums and at most two more for names."""
     # 1. The groups in the whole period, those with the highest cost first, and then those with most requests.
-    found = breakdown(choice.scope, choice.days, *COLUMNS[choice.by], with_errors=True)
+    found = breakdown(choice.scope, choice.days, *COLUMNS_OF_GROUPING[choice.by], with_errors=True)
     sums = [(group_of(row, choice.by), row.totals) for row in found]
     groups = dict(sorted(sums, key=lambda item: (-(item[1].cost or Decimal(0)), -item[1].asked, str(item[0]))))
     drawn = charts.leading(groups)
     names = names_of_groups(choice, {*[*groups][:MOST_LINES], *drawn})
     parts = [_scope_of(choice, group) for group in drawn]
-    columns = COLUMNS[choice.by]
+    columns = COLUMNS_OF_GROUPING[choice.by]
     is_hourly = (
         choice.days.last - choice.days.first < HOURLY_DAYS
         and sum(totals.requests for totals in groups.values()) <= MOST_HOURLY_REQUESTS
@@ -108,7 +108,7 @@ def read(choice: Choice) -> dict[str, Any]:
 
 
 def _scope_of(choice: Choice, group: Group) -> Scope:
-    columns: dict[str, Any] = dict(zip(COLUMNS[choice.by], group, strict=True))
+    columns: dict[str, Any] = dict(zip(COLUMNS_OF_GROUPING[choice.by], group, strict=True))
     if choice.by == Grouping.ALIAS and group == (None,):
         columns[GroupColumn.ALIAS] = NO_ALIAS
     return replace(choice.scope, **columns)
@@ -137,7 +137,7 @@ def usage_export(request: HttpRequest, current: AccountContext) -> HttpResponseB
 def _csv_lines(choice: Choice) -> Iterator[Line]:
     names: dict[Group, GroupName] = {}
     for day in each_day(choice.days):
-        rows = breakdown(choice.scope, day, *COLUMNS[choice.by])
+        rows = breakdown(choice.scope, day, *COLUMNS_OF_GROUPING[choice.by])
         groups = {group_of(row, choice.by): row.totals for row in rows}
         names |= names_of_groups(choice, groups.keys() - names.keys())
         release("default")

@@ -160,7 +160,7 @@ class Aggregate:
             known["logprobs"] = _joined_logprobs(known.get("logprobs"), choice["logprobs"])
 
     def _finished(self, choice: dict[str, Any]) -> dict[str, Any]:
-        said = whole(self._messages[choice["index"]])
+        said = plain_values(self._messages[choice["index"]])
         if not self._is_chat:
             text = said.get("content", "") + said.get("refusal", "")
             return {**choice, "text": text, **{name: said[name] for name in REASONING_FIELDS if name in said}}
@@ -206,15 +206,15 @@ class _GrowingList(list[Any]):
             self.append(item)
 
 
-def whole(value: Any) -> Any:
+def plain_values(value: Any) -> Any:
     """Converts a growing value to plain JSON values, with its strings joined."""
     if isinstance(value, _GrowingText):
         return "".join(value)
     if isinstance(value, _GrowingIndexedList):
-        return [whole(item) for item in value.values()]
+        return [plain_values(item) for item in value.values()]
     if isinstance(value, dict):
-        return {name: whole(item) for name, item in value.items()}
-    return [whole(item) for item in value] if isinstance(value, list) else value
+        return {name: plain_values(item) for name, item in value.items()}
+    return [plain_values(item) for item in value] if isinstance(value, list) else value
 
 
 def merged(known: Any, added: Any) -> Any:
@@ -226,7 +226,7 @@ def merged(known: Any, added: Any) -> Any:
     if isinstance(known, _GrowingIndexedList | list) and isinstance(added, list):
         if _is_indexed(added) and (isinstance(known, _GrowingIndexedList) or _is_indexed(known)):
             return _merged_by_index(known, added)
-        listed = known if isinstance(known, _GrowingList) else _GrowingList(whole(known))
+        listed = known if isinstance(known, _GrowingList) else _GrowingList(plain_values(known))
         listed.take(added)
         return listed
     if isinstance(known, dict) and isinstance(added, dict):

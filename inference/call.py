@@ -59,10 +59,10 @@ class Call:
 def content_of(message: Mapping[str, Any]) -> Any:
     """Returns a message's content, or the refusal of an assistant's message without content."""
     content = message.get("content")
-    return content if content or not refuses(message) else message["refusal"]
+    return content if content or not has_refusal(message) else message["refusal"]
 
 
-def refuses(message: Mapping[str, Any]) -> bool:
+def has_refusal(message: Mapping[str, Any]) -> bool:
     """Tells whether this is an assistant's message with a refusal."""
     refusal = message.get("refusal")
     return message["role"] == "assistant" and isinstance(refusal, str) and bool(refusal)

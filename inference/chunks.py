@@ -36,8 +36,8 @@ from .words import message_bytes, without
 Json = dict[str, Any]
 
 MOST_OPENED = 128  # empty choices; no provider offers more, but a client may ask for any number
-OWNED = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
-OWNED_OF_CHOICE = frozenset({"index", "delta", "finish_reason"})
+WRITTEN_BY_GATEWAY = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
+WRITTEN_BY_GATEWAY_IN_CHOICE = frozenset({"index", "delta", "finish_reason"})
 
 
 @dataclass(slots=True)
@@ -340,14 +340,14 @@ def extras_of(answer: Mapping[str, Any]) -> Json:
 
     A null `system_fingerprint` is left out: the API defines it as a string.
     """
-    extras = without(answer, OWNED)
+    extras = without(answer, WRITTEN_BY_GATEWAY)
     if extras.get("system_fingerprint", "") is None:
         del extras["system_fingerprint"]
     return extras
 
 
 def _extras(choice: Mapping[str, Any]) -> Json:
-    return without(choice, OWNED_OF_CHOICE)
+    return without(choice, WRITTEN_BY_GATEWAY_IN_CHOICE)
 
 
 def _is_output(content: Json) -> bool:

@@ -1,4 +1,9 @@
-"""Turns an upstream's failures and rejections into the gateway's errors, quoted without secrets and addresses."""
+"""Turns an upstream's failures and rejections into the gateway's errors, quoted without secrets and addresses.
+
+If the upstream rejects the request's content (`REJECTED_STATUSES`), the client gets UpstreamRejected. If it refuses the
+operator's key or account (`REFUSES_THE_GATEWAY`), the client gets UpstreamFailed without details. A 401 or 403 comes
+here only after inference/serving.py has tried the provider's second key, if it has one.
+"""
 
 import math
 import re

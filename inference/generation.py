@@ -1,4 +1,4 @@
-"""Settles a request: turns it and its outcome into a generation record, and into the usage that the answer reports."""
+"""Settles a request: builds its generation record, and the `usage` and `gateway_metadata` of the answer."""
 
 import time
 from dataclasses import dataclass, replace

@@ -1,7 +1,7 @@
 """Serves a request: admits it, dispatches it upstream, delivers the answer and settles it.
 
 docs/architecture.md#the-path-of-a-completion describes the steps. If GATEWAY_AUTO_FAILOVER is set, an `auto/…` request
-whose upstream fails goes to the next one; a pinned or aliased request never does.
+whose upstream fails goes to the next one (`with_failover`); a pinned or aliased request never does.
 """
 
 import math

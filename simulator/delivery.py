@@ -58,7 +58,7 @@ _ANTHROPIC: dict[int, tuple[str, str]] = {
 }
 
 
-class Endpoint(Protocol):
+class SimulatedEndpoint(Protocol):
     """Answers one path of a dialect. Both methods raise RefusedError for an invalid request."""
 
     dialect: str
@@ -70,7 +70,7 @@ class Endpoint(Protocol):
         """Answers in events, one of which is the finish."""
 
 
-def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
+def deliver(call: Call, endpoint: SimulatedEndpoint, reply: Reply) -> None:
     """Answers one call. Raises CallerGoneError if the caller leaves, HungUpError if the call asks for a cut."""
     # 1. Set the framing, and pause or cut before the answer.
     behaviour = call.behaviour
@@ -137,7 +137,7 @@ def error_body(dialect: str, kind: str, message: str, *, param: str | None = Non
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def _send_status(call: Call, endpoint: Endpoint, reply: Reply, status: int) -> None:
+def _send_status(call: Call, endpoint: SimulatedEndpoint, reply: Reply, status: int) -> None:
     code = None
     if endpoint.dialect == ANTHROPIC:
         fallback = "api_error" if status >= 500 else "invalid_request_error"
@@ -157,7 +157,7 @@ def _error_event(dialect: str) -> Event:
     return Event(Kind.STRUCTURE, error_body(dialect, "server_error", message))
 
 
-def _send_whole(call: Call, endpoint: Endpoint, reply: Reply) -> None:
+def _send_whole(call: Call, endpoint: SimulatedEndpoint, reply: Reply) -> None:
     behaviour = call.behaviour
     headers = {**_JSON, **_identity(call)}
     body = _encoded(endpoint.complete(call), behaviour)

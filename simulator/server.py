@@ -18,7 +18,7 @@ from gevent.server import StreamServer
 from simulator.anthropic import MessageCount, Messages
 from simulator.behaviour import parse
 from simulator.call import Call
-from simulator.delivery import DIALECTS, OPENAI, Endpoint, deliver, refuse, send_json
+from simulator.delivery import DIALECTS, OPENAI, SimulatedEndpoint, deliver, refuse, send_json
 from simulator.http import (
     BrokenRequestError,
     CallerGoneError,
@@ -36,7 +36,7 @@ HOST = "127.0.0.1"
 DEFAULT_PORT = 8001
 # Enough for a thousand streams that are opened at the same moment.
 _BACKLOG = 2048
-_ENDPOINTS: Mapping[str, Endpoint] = {
+_ENDPOINTS: Mapping[str, SimulatedEndpoint] = {
     "/chat/completions": Chat(),
     "/completions": Text(),
     "/embeddings": Embeddings(),
@@ -156,7 +156,7 @@ class Simulator:
             self._stats.reset(model)
         send_json(reply, 200, self._stats.read(model))
 
-    def _answer_call(self, request: Request, endpoint: Endpoint, reply: Reply) -> None:
+    def _answer_call(self, request: Request, endpoint: SimulatedEndpoint, reply: Reply) -> None:
         try:
             body = orjson.loads(request.body)
         except orjson.JSONDecodeError:

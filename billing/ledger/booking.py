@@ -105,7 +105,7 @@ def book_together(batch: Sequence[tuple[UnsettledGeneration, bool]]) -> list[Set
 def keep_terms(generation: Generation, using: str) -> None:
     """Writes the terms of an unsaved record if they are new.
 
-    Call it outside any longer transaction: others that write the same new terms would wait until that ends.
+    Call it outside any longer transaction: until that ends, other transactions with the same new terms would wait.
     """
     set_apart(generation)
     if generation.terms is not None and generation.terms._state.adding:  # they may not be in the table yet
@@ -115,7 +115,7 @@ def keep_terms(generation: Generation, using: str) -> None:
 def _book_once(
     generation: Generation, using: str, quota_use: QuotaUse | None, *, has_checkpoint: bool
 ) -> Settlement | None:
-    """Chooses between PostgreSQL's statement and SQLite's steps. They return None if they have written nothing."""
+    """Chooses between PostgreSQL's statement and SQLite's steps. Both return None if they have written nothing."""
     book = _book_by_statement if connections[using].vendor == "postgresql" else _book_in_steps
     return book(generation, using, quota_use, has_checkpoint=has_checkpoint)
 
@@ -124,7 +124,7 @@ def _book_by_statement(
     generation: Generation, using: str, quota_use: QuotaUse | None = None, *, has_checkpoint: bool = False
 ) -> Settlement | None:
     columns = [encoded(name, getattr(generation, name)) for name in COLUMNS]
-    is_inside = connections[using].in_atomic_block  # the caller's transaction is committed, or not, as the caller says
+    is_inside = connections[using].in_atomic_block  # the caller decides whether its transaction is committed
     is_crowded = _is_crowded(generation.account_id) and not is_inside
     statement, parameters = _statement_and_parameters(columns, quota_use, has_checkpoint, is_crowded)
     try:
@@ -172,7 +172,7 @@ def _write_terms(terms: FrozenTerms, using: str) -> None:
 
 
 def _write_terms_in_time(terms: FrozenTerms) -> None:
-    """Writes terms on Django's connection, and waits for it no longer than a session would be waited for."""
+    """Writes terms on Django's connection, and waits at most SETTLEMENT_SECONDS, as on a worker's own session."""
     try:
         with answering_within(SETTLEMENT_SECONDS):
             _write_terms(terms, "settlement")

@@ -1,8 +1,8 @@
 """Lists the columns of a record, with their units and the exports that show each of them as it is.
 
-The admin, statements, the API's representations, the daily rollups and `verify_ledger` read this table. Each keeps only
-what it shows in another form, such as bounds that are an object in the API. What else a new figure needs is in
-docs/architecture.md#a-new-figure-of-a-record.
+The admin, statements, the API's representations, the daily rollups and `verify_ledger` read this table. Each has code
+of its own only for what it shows in another form, such as bounds that are an object in the API.
+docs/architecture.md#a-new-figure-of-a-record lists what else a new figure needs.
 """
 
 from collections.abc import Mapping

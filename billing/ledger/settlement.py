@@ -166,7 +166,7 @@ def _attempt(work: Callable[[], T]) -> T:
     silence = gevent.Timeout.start_new(SILENCE_SECONDS)
     try:
         return work()
-    except gevent.Timeout as caught:  # not an Exception: the pool would take one for a broken connection and try again
+    except gevent.Timeout as caught:  # a Timeout is not an Exception, after which the pool would retry
         if caught is not silence:
             raise
         raise OperationalError("the database does not answer") from None

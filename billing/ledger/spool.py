@@ -100,7 +100,7 @@ def replay(settle: Settle) -> int:
 def reclaim() -> None:
     """Releases the files claimed by processes that died, and those claimed for longer than a replay takes.
 
-    Do not call it while this process replays: it takes a claim with its own process id for one left by an earlier one.
+    Do not call it while this process replays: a claim with this process's id counts as left by an earlier process.
     """
     for claim in _files(CLAIMED):
         with contextlib.suppress(FileNotFoundError):  # the file has been settled meanwhile

@@ -1,8 +1,8 @@
 """Holds a generation before it is settled: the values of its columns, cheap to make and to write.
 
-They include everything that the bill depends on, so that a later settlement in another process gives the same bill: the
-spool and the checkpoints keep them as JSON. The columns that follow from the route, the currency and the catalogue's
-version are `RouteTerms`, made and encoded once for all requests that share them.
+The values include everything that the bill depends on, so that a later settlement in another process gives the same
+bill: the spool and the checkpoints keep them as JSON. The columns that follow from the route, the currency and the
+catalogue's version are `RouteTerms`, made and encoded once for all requests that share them.
 """
 
 from collections.abc import Callable

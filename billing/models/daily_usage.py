@@ -59,7 +59,7 @@ class DailyUsage(models.Model):
     energy_wh = ExactDecimalField(places=FOOTPRINT_PLACES)
     carbon_known = models.BigIntegerField()
     carbon_gco2e = ExactDecimalField(places=FOOTPRINT_PLACES)
-    # These are zero in days that were rolled up before the columns existed, and so are those below.
+    # These columns and all below are zero in days that were rolled up before they existed.
     duration_known = models.BigIntegerField(default=0, db_default=0)
     duration_ms = models.BigIntegerField(default=0, db_default=0)
     first_token_known = models.BigIntegerField(default=0, db_default=0)

@@ -15,7 +15,7 @@ from .terms import FrozenColumns, FrozenTerms
 MALFORMED_EVENT = "malformed_event"
 IMPLAUSIBLE_USAGE = "implausible_usage"
 ZERO_USAGE = "zero_usage"
-# Says what is odd about a record, by the code in its `flags`.
+# The sentences that explain the codes in a record's `flags`.
 FLAGS = {
     MALFORMED_EVENT: "An event of the provider's stream could not be read and was skipped.",
     TOTAL_MISMATCH: "The provider's total of tokens is not the sum of its counts, which are what is billed.",

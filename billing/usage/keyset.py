@@ -50,10 +50,10 @@ def page(
 
 
 def older_than(records: QuerySet[Record], position: Position) -> QuerySet[Record]:
-    """Filters records older than a position. Reading starts at its time and skips only records of that microsecond.
+    """Filters records older than a position.
 
-    (Both databases can compare (created_at, id) as a row, but the SQL that Django writes for SQLite reads the index
-    from its start.)
+    Reading starts at the position's time, and skips only records of the same microsecond. (Both databases can compare
+    (created_at, id) as a row, but the SQL that Django writes for SQLite reads the index from its start.)
     """
     created_at, identifier = position
     return records.filter(created_at__lte=created_at).exclude(created_at=created_at, id__gte=identifier)

@@ -1,7 +1,7 @@
 """Partitions the table of records by the month of their ids, on PostgreSQL (docs/growth.md#partitions-of-the-records).
 
-It runs during traffic: scans take only locks that do not block writers, and a step that does block writers gives up
-after waiting LOCK_WAIT_MS for its lock and is tried again. Each step looks up in PostgreSQL's catalogue whether it is
+Partitioning runs during traffic: scans take only locks that do not block writers. A step that blocks writers gives up
+after waiting LOCK_WAIT_MS for its lock, and is tried again. Each step looks up in PostgreSQL's catalogue whether it is
 already done, so a run continues where an interrupted one stopped.
 """
 

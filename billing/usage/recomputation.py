@@ -38,7 +38,7 @@ COSTS = (
     "cost",
     "cost_eur",
 )
-# In the order of `Footprint`.
+# A record's columns of its footprint, in the order of `Footprint`.
 FOOTPRINT = (
     "energy_wh",
     "carbon_gco2e",
@@ -118,7 +118,7 @@ def read_record(row: tuple[Any, ...]) -> tuple[Record, RecomputedTerms | None]:
     return record, _recomputed_terms(record.terms_id, row[len(Record._fields) :])
 
 
-def recompute(record: Record, frozen: RecomputedTerms | None, read_usage: ReadUsage) -> Iterator[str]:
+def recompute(record: Record, terms: RecomputedTerms | None, read_usage: ReadUsage) -> Iterator[str]:
     """Yields a line for each figure that differs from what the record's tokens, terms and upstream's usage give."""
     # 1. Tokens and terms.
     name = generation_id(record.id)
@@ -131,26 +131,26 @@ def recompute(record: Record, frozen: RecomputedTerms | None, read_usage: ReadUs
     )
     if record.prompt_tokens != usage.prompt:
         yield f"{name}: {record.prompt_tokens} prompt tokens, its parts add up to {usage.prompt}"
-    if frozen is None:
+    if terms is None:
         yield f"{name}: its terms {record.terms_id} are missing"
         return
-    if frozen.fault is not None:
-        yield f"{name}: {frozen.fault}"
+    if terms.fault is not None:
+        yield f"{name}: {terms.fault}"
     # 2. Costs and footprint.
     if record.cost is not None:
-        expected = cost_of(frozen.price, usage, frozen.rates)
+        expected = cost_of(terms.price, usage, terms.rates)
         figures = (expected.prompt_units, expected.completion_units, expected.total_units, expected.eur_units)
         stored = _figures(record, COSTS)
-        if stored != figures and frozen.rates.account != frozen.rates.eur:
-            former_eur = former_eur_units(frozen.price, usage, frozen.rates)
+        if stored != figures and terms.rates.account != terms.rates.eur:
+            former_eur = former_eur_units(terms.price, usage, terms.rates)
             figures = (*figures[:3], former_eur) if record.cost_eur == former_eur else figures
         if stored != figures:
             yield from _unlike(record, COSTS, stored, figures, "prices")
-    yield from _footprint(record, frozen.factors, usage)
+    yield from _footprint(record, terms.factors, usage)
     # 3. The upstream's usage. Why one was implausible cannot be checked: what was requested and delivered is not kept.
     is_implausible = record.cost is None and IMPLAUSIBLE_USAGE in (record.flags or "").split()
     if record.upstream_usage is not None and not is_implausible:
-        odd = _reread(record, usage, frozen, read_usage)
+        odd = _reread(record, usage, terms, read_usage)
         if odd is not None:
             yield f"{name}: {odd}"
 
@@ -160,19 +160,19 @@ def _footprint(record: Record, factors: EnergyFactors, usage: Usage) -> Iterator
     stored = Footprint(*_figures(record, FOOTPRINT))
     measured = stored.energy_units if stored.source == MEASURED else None
     expected = footprint_of(usage, factors, measured)
-    if stored.source is None and factors.figures is None:  # from before sources were kept, and figures by kind
+    if stored.source is None and factors.figures is None:  # sources and figures by kind were not kept then
         expected = expected._replace(source=None)
     if stored != expected:
         yield from _unlike(record, FOOTPRINT, stored, expected, "factors")
 
 
 def _unlike(
-    record: Record, names: tuple[str, ...], stored: tuple[Any, ...], expected: tuple[Any, ...], frozen: str
+    record: Record, names: tuple[str, ...], stored: tuple[Any, ...], expected: tuple[Any, ...], inputs: str
 ) -> Iterator[str]:
     """Yields a line for each stored figure that differs from the expected one."""
     for name, found, figure in zip(names, stored, expected, strict=True):
         if found != figure:
-            given = f"its tokens and frozen {frozen} give {shown(figure)}"
+            given = f"its tokens and frozen {inputs} give {shown(figure)}"
             yield f"{generation_id(record.id)}: {COLUMN_BY_NAME[name].verified_as} {shown(found)}, {given}"
 
 
@@ -180,7 +180,7 @@ def _figures(record: Record, names: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple(getattr(record, name) for name in names)
 
 
-def _reread(record: Record, stored: Usage, frozen: RecomputedTerms, read_usage: ReadUsage) -> str | None:
+def _reread(record: Record, stored: Usage, terms: RecomputedTerms, read_usage: ReadUsage) -> str | None:
     """Returns what is odd about the upstream's usage, read again. An estimate keeps the counts that it ended with."""
     reported, is_embedding = orjson.loads(record.upstream_usage or ""), record.endpoint == Generation.Endpoint.EMBEDDING
     dialect, flags = record.dialect or "", record.flags or ""
@@ -203,7 +203,7 @@ def _reread(record: Record, stored: Usage, frozen: RecomputedTerms, read_usage: 
         return None
     return (
         f"its upstream's usage is read as {_described(usage)}, which costs "
-        f"{plain(cost_of(frozen.price, usage, frozen.rates).total)}; "
+        f"{plain(cost_of(terms.price, usage, terms.rates).total)}; "
         f"the record has {_described(stored)} and costs {shown(record.cost)}"
     )
 

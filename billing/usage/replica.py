@@ -63,9 +63,10 @@ def note_position() -> None:
 
 
 def from_replica(view: View) -> View:
-    """Makes a view read past records from the replica. The header `X-Data-As-Of` gives the time up to which it has all.
+    """Makes a view read past records from the replica.
 
-    If the replica fails, the view runs again on the primary, but a download that has begun breaks off.
+    The header `X-Data-As-Of` gives the time up to which the replica has everything. If the replica fails, the view runs
+    again on the primary, but a download that has begun breaks off.
     """
     if ALIAS not in settings.DATABASES:
         return view

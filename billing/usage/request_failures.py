@@ -25,7 +25,7 @@ from ..models import LONGEST_ASKED, LONGEST_MESSAGE, NOBODY, FailureDay, Request
 INFERENCE = tuple(OPERATIONS)  # the endpoints whose served requests have a record
 MOST_IN_A_BEAT = 10  # rows of one account and code
 MOST_WAITING = 2000  # rows of a worker whose database is away
-BEYOND = 200  # characters read after those, since a secret that is cut in half is not recognised
+BEYOND = 200  # characters read beyond a text's limit, since a secret that is cut in half is not recognised
 ROWS_IN_A_STATEMENT = 100
 DROPPED_AT_ONCE = 5000
 DROP_EVERY_SECONDS = 600.0

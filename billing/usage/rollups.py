@@ -1,6 +1,6 @@
 """Rolls records up into days, account by account, up to a watermark below which no record can be committed any more.
 
-docs/growth.md#daily-rollups says why none can. What is not rolled up yet is read from the records, which is slower.
+docs/growth.md#daily-rollups explains why. What is not rolled up yet is read from the records, which is slower.
 """
 
 import logging
@@ -33,7 +33,7 @@ RECORDS_PER_MAINTENANCE = 1_000_000
 ACCOUNTS_PER_ROUND = 100
 OWN_ACCOUNTS_PER_ROUND = 1000  # accounts of one worker, found by primary key: 10 ms in the database
 ALL_EVERY_SECONDS = 3600.0
-FAILURES_PER_ROUND = 3  # give up after as many: a lock concerns one account, but a fault of the database all of them
+FAILURES_PER_ROUND = 3  # then a round gives up: a lock concerns one account, but a fault of the database all of them
 LOCK_WAIT_MS = 250  # settlements of a busy account wait for some milliseconds only
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -57,13 +57,13 @@ def _sums() -> dict[str, Any]:
 
 
 SUMS = _sums()
-# The count of the requests that have a figure, for each sum of a figure that a request may lack.
+# For each sum of a figure that a request may lack: the column that counts the requests which have it.
 KNOWN_BY = {
     "energy_wh_bounded": "bounds_known",
     **{column.name: column.counted_by for column in ROLLED_UP if column.counted_by != "requests"},
 }
 EXACT_SUMS = frozenset(name for name in SUMS if isinstance(DailyUsage._meta.get_field(name), ExactDecimalField))
-# Days that were rolled up before the other sums existed lack those.
+# The sums that every day has. Days that were rolled up before the other sums existed lack the others.
 SINCE_THE_FIRST_DAY = (
     "requests",
     "prompt_tokens",
@@ -83,7 +83,7 @@ SUM_PREFIX = "sum_"  # an annotation may not have the name of a column
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Marks a moment at which all of an account's earlier records were committed, as were `entries` ledger entries."""
+    """Marks a moment: all earlier records of the account were committed then, and `entries` ledger entries."""
 
     account_id: UUID
     moment: datetime
@@ -91,7 +91,7 @@ class Barrier:
 
 
 class WorkerRollups:
-    """Rolls up the accounts that this worker has settled for, and once an hour those that others have not rolled up."""
+    """Rolls up the accounts that this worker has settled for, and once an hour any account that is not rolled up."""
 
     def __init__(self, settled: dict[UUID, None]) -> None:
         self._settled = settled
@@ -207,7 +207,7 @@ def _ensure_watermark(account_id: UUID) -> None:
 def _roll_batch(barrier: Barrier, trail: timedelta, wanted: int) -> int:
     """Rolls up the next records, moves the watermark past them, and returns their number.
 
-    It is less than `wanted` if there are no more records, and 0 if another process is rolling the account up.
+    The number is less than `wanted` if there are no more records, and 0 if another process is rolling the account up.
     """
     safe = barrier.moment - trail
     with transaction.atomic():

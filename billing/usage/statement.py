@@ -98,7 +98,7 @@ _FIRST_COLUMNS = (
     # of a record again
     "key_id",
 )
-COLUMNS = (*_FIRST_COLUMNS, *(name for name in _OF_A_RECORD if name not in _FIRST_COLUMNS))
+STATEMENT_COLUMNS = (*_FIRST_COLUMNS, *(name for name in _OF_A_RECORD if name not in _FIRST_COLUMNS))
 
 
 class InvalidPeriod(ValueError):
@@ -160,7 +160,7 @@ class PeriodEntries:
 
 
 @dataclass(slots=True)
-class Totals:
+class StatementTotals:
     """Holds what `lines` sums up on the way. It is complete once the last line has been read."""
 
     requests: int = 0
@@ -194,7 +194,7 @@ class Totals:
         return self.opening_balance + self.credits - self.cost.total == self.closing_balance
 
 
-def lines(account: Account, period: Period, totals: Totals) -> Iterator[Line]:
+def lines(account: Account, period: Period, totals: StatementTotals) -> Iterator[Line]:
     """Yields a line for each record of the period, and last a line with `totals`, which it fills on the way."""
     # Entries up to this number are committed, with their records. Later ones do not belong in this statement.
     newest_seq = Wallet.objects.get(pk=account.pk).seq
@@ -287,10 +287,10 @@ def _record_line(record: Generation, entry: LedgerEntry | None) -> Line:
         "wh_per_cached_token": of_cached,
         **factors.grid_details,
     }
-    return {name: shown[name] for name in COLUMNS if name in shown}
+    return {name: shown[name] for name in STATEMENT_COLUMNS if name in shown}
 
 
-def _total_line(account: Account, period: Period, totals: Totals) -> Line:
+def _total_line(account: Account, period: Period, totals: StatementTotals) -> Line:
     return {
         "line": "total",
         "prompt_tokens": totals.prompt_tokens,
@@ -314,7 +314,7 @@ def _total_line(account: Account, period: Period, totals: Totals) -> Line:
     }
 
 
-def csv_blocks(lines: Iterable[Line], columns: Sequence[str] = COLUMNS) -> Iterator[str]:
+def csv_blocks(lines: Iterable[Line], columns: Sequence[str] = STATEMENT_COLUMNS) -> Iterator[str]:
     """Writes a CSV header and a row for each line (RFC 4180); what is unknown is an empty cell."""
     block = io.StringIO()
     writer = csv.writer(block)
@@ -388,9 +388,9 @@ def _bound(name: str, text: str, at: time) -> datetime:
         ) from None
 
 
-def write(path: Path, account: Account, period: Period, format_: str) -> Totals:
+def write(path: Path, account: Account, period: Period, format_: str) -> StatementTotals:
     """Writes an account's statement to a file, which gets its name only once it is complete. Raises OSError."""
-    totals, part = Totals(), path.with_name(f".{path.name}.part")
+    totals, part = StatementTotals(), path.with_name(f".{path.name}.part")
     try:
         with part.open("w", encoding="utf-8", newline="") as file:
             file.writelines(FORMATS[format_].blocks(lines(account, period, totals)))

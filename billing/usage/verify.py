@@ -29,13 +29,13 @@ from .recomputation import ReadUsage, Record, as_stored, columns_of_record, read
 from .rollups import GROUP, SINCE_THE_FIRST_DAY, SUM_PREFIX, sums_by
 
 PAGE = 2000  # entries
-MOST_WALLETS = 500  # of a batch: their ids are parameters of its statements
-PART = 20_000  # entries of a part, which is larger only if its last account has more
-BY = [name for name in GROUP if name != "energy_source"]  # older days lack the energy's source
+MOST_WALLETS = 500  # wallets of a batch, whose ids are parameters of its statements
+PART = 20_000  # entries of a part; a part is larger only if its last account has more
+GROUP_WITHOUT_SOURCE = [name for name in GROUP if name != "energy_source"]  # older days lack the energy's source
 Row = TypeVar("Row")
 
 
-class Entry(NamedTuple):
+class LedgerRow(NamedTuple):
     """Holds what is verified of a ledger entry; amounts are whole numbers of 10^-10 units."""
 
     seq: int
@@ -121,14 +121,14 @@ def _verify_batch(
     for account_id, seq, last in _ahead(batch):
         yield wallet_of[account_id], f"the wallet counts {seq} entries, the ledger ends at {last}"
     for row in _without_entry(batch):
-        record, frozen = read_record(row)
+        record, terms = read_record(row)
         result.generations += 1
-        for mismatch in chain(recompute(record, frozen, read_usage), _unbooked(record)):
+        for mismatch in chain(recompute(record, terms, read_usage), _unbooked(record)):
             yield wallet_of[record.account_id], mismatch
     with transaction.atomic():
         in_future = _marks_in_the_future(batch)
         for wallet, days in _by_wallet(batch, _days(batch), lambda row: row[1]["account_id"]):
-            if wallet is not batch[0]:  # which was reported with its entries
+            if wallet is not batch[0]:  # the first wallet was reported with its entries
                 report(wallet.pk, result)
             for mismatch in _usage_by_day(wallet, days, in_future):
                 yield wallet, mismatch
@@ -168,10 +168,10 @@ def _pages(batch: list[Wallet], report: Callable[[], object]) -> Iterator[list[t
 def _entries(
     wallet: Wallet, rows: Iterable[tuple[Any, ...]], result: Verification, read_usage: ReadUsage
 ) -> Iterator[str]:
-    """Checks every entry and its record, in the ledger's order, and where they lead."""
+    """Checks every entry and its record, in the ledger's order, and then the wallet's number and balance."""
     seq = balance = 0
     for row in rows:
-        entry = Entry._make(row[1:5])
+        entry = LedgerRow._make(row[1:5])
         if entry.seq > wallet.seq:
             break
         result.entries += 1
@@ -183,9 +183,9 @@ def _entries(
             stored = shown(entry.balance_after)
             yield f"entry {seq}: balance after it is {stored}, its entries add up to {shown(balance)}"
         if entry.generation_id is not None:
-            record, frozen = read_record(row[5:])
+            record, terms = read_record(row[5:])
             yield from _usage(wallet, entry, record)
-            yield from recompute(record, frozen, read_usage)
+            yield from recompute(record, terms, read_usage)
             result.generations += 1
     if seq < wallet.seq:
         yield f"the wallet counts {wallet.seq} entries, the ledger ends at {seq}"
@@ -203,7 +203,7 @@ def _ahead(batch: list[Wallet]) -> Iterable[tuple[UUID, int, int]]:
     return wallets.filter(last__gt=F("seq")).values_list("pk", "seq", "last")
 
 
-def _usage(wallet: Wallet, entry: Entry, record: Record) -> Iterator[str]:
+def _usage(wallet: Wallet, entry: LedgerRow, record: Record) -> Iterator[str]:
     if (record.account_id, record.cost, record.balance_after) == (wallet.pk, -entry.amount, entry.balance_after):
         return
     name = f"entry {entry.seq} for {generation_id(record.id)}"
@@ -236,13 +236,13 @@ def _marks_in_the_future(batch: list[Wallet]) -> dict[UUID, datetime]:
     """Locks the watermarks of a batch until the transaction ends, and returns those that lie in the future."""
     marks = UsageWatermark.objects.filter(pk__in=_ids(batch)).order_by("pk")
     list(marks.select_for_update().values_list("pk"))
-    # A mark may have moved while the first statement waited for another account's; the time of this one is later.
+    # A mark may have moved while the first statement waited for another account's mark. This statement's time is later.
     return {pk: until for pk, until, now in marks.values_list("pk", "rolled_until", Now()) if until > now}
 
 
 def _days(batch: list[Wallet]) -> Iterator[tuple[bool, dict[str, Any]]]:
     """Yields sums of the records up to the watermarks (False) and kept rows (True), by account and day."""
-    ids, by = _ids(batch), ("account_id", *BY)
+    ids, by = _ids(batch), ("account_id", *GROUP_WITHOUT_SOURCE)
     until = F("account__usage_watermark__rolled_until")
     records = Generation.objects.filter(account_id__in=ids, created_at__lte=until)
     stored = (
@@ -268,7 +268,7 @@ def _usage_by_day(
     for day, of_day in groupby(rows, lambda row: row[1]["day"]):
         known: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}
         for is_stored, row in of_day:
-            group = (row["key_id"], row["alias_id"] or NO_ALIAS, *(row[name] for name in BY[3:]))
+            group = (row["key_id"], row["alias_id"] or NO_ALIAS, *(row[name] for name in GROUP_WITHOUT_SOURCE[3:]))
             known[is_stored][group] = {name: row[SUM_PREFIX + name] or 0 for name in SINCE_THE_FIRST_DAY}
         if known[False] != known[True]:
             found, kept = (

@@ -13,7 +13,7 @@ from catalogue.models import PRICES, SEGMENT, MaxTokensField, Modality, Region, 
 from catalogue.pricing import ENERGY_PLACES, PUE_PLACES, RATE_PLACES, stored_tiers
 from catalogue.routing.model_ids import ALIAS, AUTO, GLOBAL
 from catalogue.routing.snapshot import WORLD
-from gateway.edge.serializers import ChoiceField, FlagField, WholeNumberField
+from gateway.edge.strict_fields import ChoiceField, FlagField, WholeNumberField
 from gateway.edge.tables import ExactField, LineField, PatternField, Table
 from gateway.money import MONEY_PLACES
 
@@ -106,7 +106,7 @@ class Retention(FileTable):
     as_of = IsoDate(default=None, source="retention_as_of")
 
 
-TOTALS = ("total_includes_reasoning", "total_includes_audio_prompts")
+TOTAL_INCLUDES_FIELDS = ("total_includes_reasoning", "total_includes_audio_prompts")
 
 
 class Provider(FileTable):
@@ -180,7 +180,7 @@ class Provider(FileTable):
         header = (attrs["auth_header"] or "Authorization").lower()
         if header in {name.lower() for name in attrs["extra_headers"]}:
             raise serializers.ValidationError({"extra_headers": "must not set the header of the credential"})
-        if attrs["dialect"] != "openai" and (without_effect := [name for name in TOTALS if attrs[name]]):
+        if attrs["dialect"] != "openai" and (without_effect := [name for name in TOTAL_INCLUDES_FIELDS if attrs[name]]):
             reason = f"must be absent: usage of the dialect {attrs['dialect']} has no total"
             raise serializers.ValidationError(dict.fromkeys(without_effect, reason))
         return {**attrs, "name": attrs["name"] or attrs["slug"]}

@@ -10,7 +10,7 @@ from ..pricing import ENERGY_PLACES
 from .names import canonical_model_id
 from .provider import Provider
 
-FILE_WINS = "Until the file is seeded again, which states its own: for good, set it there."
+OVERWRITTEN_BY_SEEDING = "Until the file is seeded again, which states its own: for good, set it there."
 
 
 class Modality(models.TextChoices):
@@ -70,7 +70,7 @@ class Model(models.Model):
     aggregate = models.BooleanField(
         default=True, help_text="Whether long whole answers are streamed from the upstream and put together."
     )
-    state = models.CharField(max_length=20, choices=State, default=State.SERVED, help_text=FILE_WINS)
+    state = models.CharField(max_length=20, choices=State, default=State.SERVED, help_text=OVERWRITTEN_BY_SEEDING)
     unavailable_reason = models.CharField(max_length=500, blank=True, help_text="Shown to clients.")
     retires_on = models.DateField(null=True, blank=True, help_text="After this day the offer counts as disabled.")
     energy_per_token_wh = ExactDecimalField("Wh per token", places=ENERGY_PLACES, null=True, blank=True)

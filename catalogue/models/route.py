@@ -1,3 +1,5 @@
+"""Defines the routes of offers: the table is called `Region`, since each place of an offer is one route."""
+
 from decimal import Decimal
 from typing import ClassVar
 
@@ -8,7 +10,7 @@ from django.db.models import Q
 from accounts.models import currency_code
 from gateway.money import MoneyField
 
-from .offer import FILE_WINS, Model
+from .offer import OVERWRITTEN_BY_SEEDING, Model
 
 
 def _price() -> "MoneyField[Decimal | str | int | None, Decimal | None]":
@@ -19,7 +21,7 @@ class Region(models.Model):
     """Is a route: an offer in a place, with its prices."""
 
     class State(models.TextChoices):
-        """Lists the states of a route. Only the whole offer can be unavailable with a reason."""
+        """Lists the states of a route. Unlike an offer, a route has no state `unavailable`."""
 
         SERVED = "served", "served"
         DISABLED = "disabled", "disabled"
@@ -27,7 +29,7 @@ class Region(models.Model):
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="regions")
     locode = models.CharField(max_length=16, help_text="UN/LOCODE, or global")
     is_default = models.BooleanField(default=False)
-    state = models.CharField(max_length=20, choices=State, default=State.SERVED, help_text=FILE_WINS)
+    state = models.CharField(max_length=20, choices=State, default=State.SERVED, help_text=OVERWRITTEN_BY_SEEDING)
     upstream_model = models.CharField(max_length=255, blank=True, help_text="Empty: the model's.")
     base_url = models.CharField("base URL", max_length=500, blank=True, help_text="Empty: the provider's.")
     upstream_region = models.CharField(max_length=100, blank=True)

@@ -110,13 +110,16 @@ def _seen_by_staff(request: HttpRequest, account_id: UUID | None, own: list[Acco
     return AccountContext(person, account, "", [*own, account])
 
 
-def named_account(request: HttpRequest) -> dict[str, Any]:
-    """Returns the template context of a page outside accounts, so that links keep `?account=`. Raises Http404."""
+def context_of_named_account(request: HttpRequest) -> dict[str, Any]:
+    """Returns the template context of a page that belongs to no account, so that its links keep `?account=`.
+
+    Raises Http404.
+    """
     account_id = request.GET.get("account")
     return {} if account_id is None else account_context(request, account_id, is_personal=True).template_context
 
 
-def account_if_any(request: HttpRequest) -> AccountContext | None:
+def account_context_if_any(request: HttpRequest) -> AccountContext | None:
     """Returns the account of `?account=`, else the person's first; None for people without one. Raises Http404."""
     try:
         return account_context(request, request.GET.get("account"))
@@ -132,7 +135,8 @@ def page_address(name: str, account_id: UUID) -> str:
 def account_page(*methods: str) -> Callable[[View], View]:
     """Decorates `view(request, current)`, a page of one account; GET and HEAD by default.
 
-    Strangers are sent to the login. Another person's account is answered with 404, like one that does not exist.
+    Visitors are sent to the login. An account that they are not a member of is answered with 404, as if it did not
+    exist; only staff with permission to view accounts see it, read-only.
     """
 
     def decorate(view: View) -> View:
@@ -162,7 +166,7 @@ def signed_in_page(*methods: str) -> Callable[[View], View]:
 
 def login_required(view: View) -> View:
     """Decorates a view as Django's `login_required` does, and warns people whose form was not sent."""
-    # The login leads back to the account that the form names, since a form's address does not have it.
+    # After the login, return to the account in the form's data: the URL of a POST does not contain it.
 
     @functools.wraps(view)
     def page(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:

@@ -52,7 +52,7 @@ class Grouping(StrEnum):
     ALIAS = "alias"
 
 
-COLUMNS: dict[Grouping, tuple[GroupColumn, ...]] = {
+COLUMNS_OF_GROUPING: dict[Grouping, tuple[GroupColumn, ...]] = {
     Grouping.MODEL: (GroupColumn.PROVIDER, GroupColumn.MODEL),
     Grouping.KEY: (GroupColumn.KEY,),
     Grouping.REGION: (GroupColumn.REGION,),

@@ -10,7 +10,7 @@ from accounts.models import ApiKey
 from billing.usage.statistics import Row, Totals, breakdown
 
 from .charts import total_of
-from .choices import COLUMNS, WITHOUT_ALIAS, Choice, Grouping, names_of_aliases
+from .choices import COLUMNS_OF_GROUPING, WITHOUT_ALIAS, Choice, Grouping, names_of_aliases
 
 MOST_LINES = 100
 PERCENT = Decimal(100)
@@ -68,7 +68,7 @@ def lines_of(
 
 def dearest(choice: Choice, most: int) -> list[GroupLine]:
     """Returns the groups that cost most, with two SELECTs for the sums and at most two for names."""
-    rows = breakdown(choice.scope, choice.days, *COLUMNS[choice.by])
+    rows = breakdown(choice.scope, choice.days, *COLUMNS_OF_GROUPING[choice.by])
     ranked = sorted((row for row in rows if row.totals.cost), key=lambda row: -(row.totals.cost or 0))[:most]
     groups = {group_of(row, choice.by): row.totals for row in ranked}
     return lines_of(choice, groups, names_of_groups(choice, groups), total_of(row.totals for row in rows))
@@ -76,7 +76,7 @@ def dearest(choice: Choice, most: int) -> list[GroupLine]:
 
 def group_of(row: Row, by: Grouping) -> Group:
     """Returns the group that a row belongs to."""
-    return tuple(getattr(row, column) for column in COLUMNS[by])
+    return tuple(getattr(row, column) for column in COLUMNS_OF_GROUPING[by])
 
 
 def names_of_groups(choice: Choice, groups: Collection[Group]) -> dict[Group, GroupName]:

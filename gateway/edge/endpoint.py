@@ -12,8 +12,12 @@ Environ = dict[str, Any]
 STATUS_LINES = {status: f"{status} {reason}" for status, reason in http.client.responses.items()}
 
 
-class Endpoint:
-    """Runs an endpoint for requests that `rules.is_allowed`. `answer` counts the limit of the address itself."""
+class WsgiEndpoint:
+    """Runs one endpoint.
+
+    `rules.is_allowed` has checked the Host and the Content-Length before (gateway/wsgi.py); Django's handler gets the
+    requests that it rejects. The limit of the client's address is not checked yet: `answer` counts it.
+    """
 
     def __init__(self, name: str, answer: Callable[[Environ], PlainResponse]) -> None:
         self.name, self._answer = name, answer
@@ -35,10 +39,10 @@ class Endpoint:
         return body
 
 
-def at_each_path(endpoints: Mapping[str, Callable[[Environ], PlainResponse]]) -> dict[str, Endpoint]:
+def at_each_path(endpoints: Mapping[str, Callable[[Environ], PlainResponse]]) -> dict[str, WsgiEndpoint]:
     """Returns the endpoints by path: with both prefixes, with and without a slash at the end."""
     return {
-        f"{prefix}{name}{slash}": Endpoint(name, answer)
+        f"{prefix}{name}{slash}": WsgiEndpoint(name, answer)
         for name, answer in endpoints.items()
         for prefix in API_PREFIXES
         for slash in ("", "/")

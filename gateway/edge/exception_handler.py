@@ -55,7 +55,7 @@ def is_api(request: HttpRequest) -> bool:
     return f"{request.path_info}/".startswith(API_PREFIXES)
 
 
-def envelope(error: ApiError) -> dict[str, dict[str, Any]]:
+def error_body(error: ApiError) -> dict[str, dict[str, Any]]:
     """Returns the error object. `param` and `code` are always there, because SDKs expect them."""
     body: dict[str, Any] = {"type": error.type, "message": error.message, "code": error.code, "param": error.param}
     if error.providers_attempted is not None:
@@ -65,19 +65,19 @@ def envelope(error: ApiError) -> dict[str, dict[str, Any]]:
     return {"error": body}
 
 
-def message_envelope(error: ApiError, request_id: str | None = None) -> dict[str, Any]:
+def error_body_of_messages(error: ApiError, request_id: str | None = None) -> dict[str, Any]:
     """Returns the error object in the form of Anthropic's API."""
     # Claude Code repeats a request for minutes after `overloaded_error`, even if `x-should-retry` is false.
     kind = "api_error" if error.status == 503 and not error.retry else MESSAGE_ERRORS.get(error.status, "api_error")
-    details = envelope(error)["error"] | {"type": kind}
+    details = error_body(error)["error"] | {"type": kind}
     return {"type": "error", "error": details} | ({} if request_id is None else {"request_id": request_id})
 
 
 def body_of(error: ApiError, environ: Mapping[str, Any] | None) -> dict[str, Any]:
     """Returns the error object in the form that the request's client understands."""
     if environ is None or EVENT not in environ or not speaks_messages(environ):
-        return envelope(error)
-    return message_envelope(error, event_of(environ).request_id)
+        return error_body(error)
+    return error_body_of_messages(error, event_of(environ).request_id)
 
 
 def headers_of(error: ApiError) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 from rest_framework import serializers
 
 from .rfc3339 import InvalidMoment, parse
-from .serializers import StrictField
+from .strict_fields import StrictField
 
 Path = tuple[str | int, ...]
 _LONGEST_SHOWN = 120

@@ -224,9 +224,9 @@ class ExactSearchAdmin(RecordAdmin):
         self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
     ) -> tuple[QuerySet[Model], bool]:
         term = search_term.strip()
-        return (self.found(queryset, term) if term else queryset), False
+        return (self.search_exactly(queryset, term) if term else queryset), False
 
-    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+    def search_exactly(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
         return rows.filter(pk=searched_id(term))
 
 
@@ -275,7 +275,7 @@ class LogEntryAdmin(ExactSearchAdmin):
     search_help_text = "The id of what was changed, or a person's email address."
     fields = readonly_fields = ("action_time", "user", "action_flag", "row", "object_id", "what")
 
-    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+    def search_exactly(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
         if "@" in term:
             return rows.filter(user__email=term.lower())
         return rows.filter(object_id=searched_id(term) or term)

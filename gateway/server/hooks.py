@@ -2,6 +2,8 @@
 
 start: before the worker accepts requests; repeated until it succeeds. ready: once, after all of those. beat: each
 second. drain: when open requests have used up the time of a stop. stop: at the worker's end.
+
+A job that is due less often than each second is a `Periodic` in `beat`.
 """
 
 import logging

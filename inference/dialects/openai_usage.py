@@ -9,7 +9,7 @@ from catalogue.pricing import AUDIO_PROMPTS, CACHE_COUNTS_DIFFER, CACHE_MISMATCH
 from ..words import dicts, object_of, without
 from .base import NOTHING, count, optional_count
 
-NAMES_IN_A_RESPONSE = {
+NAMES_IN_RESPONSES_API = {
     "prompt_tokens": "input_tokens",
     "completion_tokens": "output_tokens",
     "total_tokens": "total_tokens",
@@ -19,11 +19,10 @@ NAMES_IN_A_RESPONSE = {
 # Other names for a prompt's cache hits, at the top level: Moonshot's, Mistral's, DeepSeek's and Anthropic's.
 CACHE_HITS = frozenset({"cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens"})
 # Names for tokens written to the cache, in a prompt's details.
-CACHE_WRITES = ("cache_write_tokens", "cache_creation_tokens", "cached_creation_tokens")
-CACHE_WRITTEN = frozenset({*CACHE_WRITES, "cache_creation_input_tokens", "cache_creation_token_details"})
-CACHE_OF_A_MESSAGE = ("cache_read_input_tokens", "cache_creation_input_tokens")
+WRITE_TOTALS = ("cache_write_tokens", "cache_creation_tokens", "cached_creation_tokens")
+WRITE_NAMES = frozenset({*WRITE_TOTALS, "cache_creation_input_tokens", "cache_creation_token_details"})
+CACHE_COUNTS_OF_MESSAGES_API = ("cache_read_input_tokens", "cache_creation_input_tokens")
 DETAILS = ("prompt_tokens_details", "completion_tokens_details")
-TOTALS = ("total_tokens",)
 OF_A_PROMPT = ("prompt_tokens", "prompt_tokens_details", "cache_creation_input_tokens", "cache_creation", *CACHE_HITS)
 
 
@@ -57,19 +56,19 @@ def usage_of(reported: Any, total_includes: Collection[str] = NOTHING) -> Usage 
         reasoning,
         prompt.flags,
     )
-    beyond = total - counted.total if type(total) is int else 0
-    return _with_rest(counted, beyond, reported, total_includes) if beyond else counted
+    uncounted = total - counted.total if type(total) is int else 0
+    return _with_uncounted(counted, uncounted, reported, total_includes) if uncounted else counted
 
 
-def _with_rest(counted: Usage, beyond: int, reported: dict[str, Any], total_includes: Collection[str]) -> Usage:
-    """Adds tokens that only the reported total counts (`beyond`) to a bucket, or flags the usage: see `usage_of`."""
-    if beyond == counted.reasoning:
-        return replace(counted, completion=counted.completion + beyond)
-    if AUDIO_PROMPTS in total_includes and beyond == _details(reported, "prompt_tokens_details").get("audio_tokens"):
-        return replace(counted, uncached_prompt=count(counted.uncached_prompt + beyond))
-    if REASONING in total_includes and beyond > 0:
-        reasoning = (counted.reasoning or 0) + beyond
-        return replace(counted, completion=count(counted.completion + beyond), reasoning=reasoning)
+def _with_uncounted(counted: Usage, uncounted: int, reported: dict[str, Any], total_includes: Collection[str]) -> Usage:
+    """Adds tokens that only the reported total counts (`uncounted`) to a bucket, or flags the usage: see `usage_of`."""
+    if uncounted == counted.reasoning:
+        return replace(counted, completion=counted.completion + uncounted)
+    if AUDIO_PROMPTS in total_includes and uncounted == _details(reported, "prompt_tokens_details").get("audio_tokens"):
+        return replace(counted, uncached_prompt=count(counted.uncached_prompt + uncounted))
+    if REASONING in total_includes and uncounted > 0:
+        reasoning = (counted.reasoning or 0) + uncounted
+        return replace(counted, completion=count(counted.completion + uncounted), reasoning=reasoning)
     return replace(counted, flags=(*counted.flags, TOTAL_MISMATCH))
 
 
@@ -104,9 +103,9 @@ def _cache_read(reported: dict[str, Any], details: dict[str, Any]) -> tuple[int 
 
 def _written(reported: dict[str, Any], details: dict[str, Any]) -> tuple[int | None, int | None]:
     """Returns the tokens written to the cache for 5 minutes and for an hour, under any of the names in use."""
-    if CACHE_WRITTEN.isdisjoint(details) and CACHE_WRITTEN.isdisjoint(reported):
+    if WRITE_NAMES.isdisjoint(details) and WRITE_NAMES.isdisjoint(reported):
         return None, None
-    named = (details.get(name) for name in CACHE_WRITES if name in details)
+    named = (details.get(name) for name in WRITE_TOTALS if name in details)
     total = optional_count(next(named, reported.get("cache_creation_input_tokens")))
     parts = details.get("cache_creation_token_details", reported.get("cache_creation"))
     for_1h = optional_count(parts.get("ephemeral_1h_input_tokens")) if isinstance(parts, dict) else None
@@ -121,8 +120,8 @@ def _as_of_chat(reported: Any) -> Any:
         return reported
     if "prompt_tokens" in reported and not reported["input_tokens"]:
         return reported
-    chat = {name: reported[there] for name, there in NAMES_IN_A_RESPONSE.items() if there in reported}
-    cached = {name: reported[name] for name in CACHE_OF_A_MESSAGE if type(reported.get(name)) is int}
+    chat = {name: reported[there] for name, there in NAMES_IN_RESPONSES_API.items() if there in reported}
+    cached = {name: reported[name] for name in CACHE_COUNTS_OF_MESSAGES_API if type(reported.get(name)) is int}
     if cached and type(chat["prompt_tokens"]) is int:
         # The `input_tokens` of Messages exclude tokens read from the cache and written to it.
         total = chat["prompt_tokens"] + sum(cached.values())
@@ -157,7 +156,7 @@ def usage_within(answer: Mapping[str, Any]) -> Any:
 
 
 def completed_usage(reported: Any, earlier: Sequence[Any]) -> Any:
-    """Adds what only the `earlier` reports of a stream contain to the newest one; `earlier` has the newest first.
+    """Fills gaps in `reported`, the last usage of a stream, from the `earlier` ones, which are ordered newest first.
 
     Counts only grow during a stream. Some upstreams send a prompt's details only once, and some count the prompt only
     in their first chunk.
@@ -171,7 +170,7 @@ def completed_usage(reported: Any, earlier: Sequence[Any]) -> Any:
         completions = [each.get("completion_tokens") for each in (reported, last)]
         most = max((tokens for tokens in completions if type(tokens) is int), default=None)
         of_the_prompt = {name: last[name] for name in OF_A_PROMPT if name in last}
-        return {**without(reported, TOTALS), **of_the_prompt, "completion_tokens": most}
+        return {**without(reported, ("total_tokens",)), **of_the_prompt, "completion_tokens": most}
     missing = [name for name in DETAILS if not isinstance(reported.get(name), dict)]
     for name in missing:
         same = (each[name] for each in others if each["prompt_tokens"] == prompt and isinstance(each.get(name), dict))

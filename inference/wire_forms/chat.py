@@ -1,4 +1,6 @@
-"""Implements `POST /v1/chat/completions`, whose answers and chunks are the normalised ones (`answers`, `chunks`).
+"""Implements `POST /v1/chat/completions`.
+
+Chat needs no translation: clients get the answers and chunks as `answers` and `chunks` have normalised them.
 
 The checks of messages and tools drop null members, since null means absent. A null `content` is kept, because some
 upstreams require the field on an assistant message with tool calls. Nulls within JSON Schemas are kept too.
@@ -8,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.edge.checks import Json, each, fault, optional, require, text_in, without_nulls
-from gateway.edge.serializers import CheckedField, Checks, FlagField
+from gateway.edge.strict_fields import CheckedField, FastSerializer, FlagField
 
-from ..call import Call, Shape, refuses
+from ..call import Call, Shape, has_refusal
 from .base import NO_FILES, Endpoint, WireForm
 from .sampling import SamplingRequest, pass_through, sampling_call
 
@@ -20,7 +22,7 @@ TOOL_CHOICES = ("none", "auto", "required", "any")
 MAX_MESSAGES = 50_000
 MAX_TOOLS = 10_000
 _TOOL_KINDS = ("function", "custom")
-_PARTS_OF_BLOCKS = ("image_url", "file", "input_audio", "source")
+_MEMBERS_WITHOUT_NULLS = ("image_url", "file", "input_audio", "source")
 
 
 def _messages(data: Any) -> list[Json]:
@@ -69,21 +71,21 @@ def _checked_message(value: Any) -> Json:
     optional(message, "name", str, "a string")
     calls = message.get("tool_calls")
     if calls is not None:
-        message = _with(message, "tool_calls", _tool_calls(calls, role))
+        message = _replaced(message, "tool_calls", _tool_calls(calls, role))
     if role == "tool":
         require(message.get("tool_call_id"), str, ".tool_call_id", "a string, on a message of role tool")
     if isinstance(content, list):
-        return _with(message, "content", each(content, _block, ".content"))
+        return _replaced(message, "content", each(content, _block, ".content"))
     if content is None:
         calls_something = role == "assistant" and bool(calls or message.get("function_call"))
-        if not (calls_something or refuses(message)):
+        if not (calls_something or has_refusal(message)):
             raise fault(".content", "is required, except on an assistant message with tool calls or a refusal.")
     elif not isinstance(content, str):
         raise fault(".content", "must be a string or an array of content blocks.")
     return message
 
 
-def _with(message: Json, name: str, items: list[Json]) -> Json:
+def _replaced(message: Json, name: str, items: list[Json]) -> Json:
     # Mostly the checks have changed nothing, so that no copy is needed.
     return message if message[name] == items else {**message, name: items}
 
@@ -100,11 +102,11 @@ def _block(value: Any) -> Json:
     file = block.get("file")
     if isinstance(file, dict) and file.get("file_id") is not None:
         raise fault(".file.file_id", NO_FILES)
-    return without_nulls(block, _PARTS_OF_BLOCKS)
+    return without_nulls(block, _MEMBERS_WITHOUT_NULLS)
 
 
 def _tool_call(given: Any) -> Json:
-    call, kind, called = _named(given)
+    call, kind, called = _checked_by_kind(given)
     if type(call.get("id")) is not str:
         raise fault(".id", "must be a string.")
     if type(called.get("input" if kind == "custom" else "arguments")) is not str:
@@ -134,7 +136,7 @@ def _tool(tool: Any) -> Json:
 
 
 def _checked_tool(given: Any) -> Json:
-    tool, kind, described = _named(given)
+    tool, kind, described = _checked_by_kind(given)
     require(described.get("description", ""), str, f".{kind}.description", "a string")
     schema = "format" if kind == "custom" else "parameters"
     require(described.get(schema, {}), dict, f".{kind}.{schema}", "an object")
@@ -151,7 +153,7 @@ def _tool_choice(data: Any) -> Any:
             raise fault("", "must be one of none, auto, required, or an object naming a tool.")
         return "required" if data == "any" else data
     if not isinstance(data, dict) or data.get("type") != "allowed_tools":
-        return _named(data, ())[0]
+        return _checked_by_kind(data, ())[0]
     allowed = require(data.get("allowed_tools"), dict, ".allowed_tools", "an object")
     if allowed.get("mode") not in ("auto", "required"):
         raise fault(".allowed_tools.mode", "must be one of auto, required.")
@@ -160,10 +162,11 @@ def _tool_choice(data: Any) -> Any:
     return without_nulls(data)
 
 
-def _named(given: Any, parts: tuple[str, ...] = _TOOL_KINDS) -> tuple[Json, str, Json]:
+def _checked_by_kind(given: Any, parts: tuple[str, ...] = _TOOL_KINDS) -> tuple[Json, str, Json]:
     """Checks a tool, tool call or tool choice: `{type: function, function: {name, …}}`, or the same with `custom`.
 
-    Returns it, its kind, and the object under that name. A missing type, as from Mistral's clients, means `function`.
+    Returns it, its kind, and the object under the member named by its kind. A missing type, as from Mistral's clients,
+    means `function`.
     """
     value: Json = require(given, dict, "", "an object")
     kind = value.get("type")
@@ -191,7 +194,7 @@ class ChatCompletionRequest(SamplingRequest):
     parallel_tool_calls = FlagField(required=False)
 
 
-CHECKS = Checks(ChatCompletionRequest(), "model", "messages")
+CHECKS = FastSerializer(ChatCompletionRequest(), "model", "messages")
 
 
 class ChatForm(WireForm):

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gateway.edge.checks import fault
-from gateway.edge.serializers import CheckedField, Checks
+from gateway.edge.strict_fields import CheckedField, FastSerializer
 
 from ..answers import choices_of
 from ..call import Call, Shape
@@ -31,7 +31,7 @@ class CompletionRequest(SamplingRequest):
     prompt = CheckedField(_prompt)
 
 
-CHECKS = Checks(CompletionRequest(), "model", "prompt")
+CHECKS = FastSerializer(CompletionRequest(), "model", "prompt")
 
 
 class CompletionForm(WireForm):

@@ -9,7 +9,7 @@ from typing import Any
 from rest_framework import serializers
 
 from gateway.edge.checks import fault
-from gateway.edge.serializers import CheckedField, Checks, ChoiceField, TextField, WholeNumberField
+from gateway.edge.strict_fields import CheckedField, ChoiceField, FastSerializer, TextField, WholeNumberField
 
 from ..call import Call, Shape
 from ..dialects.errors import MalformedReply, UnreadableEmbedding
@@ -53,7 +53,7 @@ class EmbeddingsRequest(serializers.Serializer[Any]):
     user = TextField(required=False)
 
 
-CHECKS = Checks(EmbeddingsRequest(), "model", "input")
+CHECKS = FastSerializer(EmbeddingsRequest(), "model", "input")
 
 
 class EmbeddingForm(WireForm):

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import orjson
 
 from gateway.edge.checks import Json
-from gateway.edge.exception_handler import envelope
+from gateway.edge.exception_handler import error_body
 from gateway.errors import ApiError
 
 from ..call import Call
@@ -100,7 +100,7 @@ class ChunkFraming:
 
     def broke(self, error: ApiError, report: Report | None) -> list[bytes]:
         """See Framing."""
-        return [*(self._released() if report is not None else ()), framed(envelope(error))]
+        return [*(self._released() if report is not None else ()), framed(error_body(error))]
 
     def _released(self) -> list[bytes]:
         """Returns the finish chunk that was held, which turned out not to be the one that carries the usage."""

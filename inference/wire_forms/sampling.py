@@ -6,7 +6,7 @@ from typing import Any
 from rest_framework import serializers
 
 from gateway.edge.checks import Json, fault, optional, require
-from gateway.edge.serializers import CheckedField, FlagField, NumberField, ObjectField, TextField, WholeNumberField
+from gateway.edge.strict_fields import CheckedField, FlagField, NumberField, ObjectField, TextField, WholeNumberField
 
 from ..call import Call, Shape
 from ..words import without
@@ -21,7 +21,7 @@ OWNED = frozenset(
 # The effort that a budget of at least this number of tokens of reasoning asks for.
 EFFORT_FROM = ((16_384, "high"), (4_096, "medium"))
 LEAST_EFFORT, USUAL_EFFORT, NO_EFFORT = "low", "medium", "none"
-REASONING: Mapping[str, type] = {"effort": str, "max_tokens": int, "enabled": bool, "exclude": bool}
+REASONING_MEMBERS: Mapping[str, type] = {"effort": str, "max_tokens": int, "enabled": bool, "exclude": bool}
 
 
 class ModelField(TextField):
@@ -56,7 +56,7 @@ class SamplingRequest(serializers.Serializer[Any]):
     frequency_penalty = NumberField(minimum=-2, maximum=2, required=False)
     user = TextField(required=False)
     usage = ObjectField(required=False)
-    reasoning = ObjectField(REASONING, required=False)
+    reasoning = ObjectField(REASONING_MEMBERS, required=False)
     include_reasoning = FlagField(required=False)
 
 
@@ -82,7 +82,7 @@ def sampling_call(
         max_tokens=checked.get("max_completion_tokens", checked.get("max_tokens", default_cap)),
         choices=checked.get("n", 1),
         sent_fields=sent,
-        adjusted_fields=tuple(f"reasoning.{name}" for name in reasoning if name not in REASONING),
+        adjusted_fields=tuple(f"reasoning.{name}" for name in reasoning if name not in REASONING_MEMBERS),
         form_state=HIDES_REASONING if hides else None,
     )
 

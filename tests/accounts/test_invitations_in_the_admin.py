@@ -56,7 +56,9 @@ def test_an_invitation_of_staff_is_that_of_owners(
     assert line.get_change_message() == f"Invited {GUEST} as an owner."
     assert f"Invited {GUEST} as an owner." in plain(support.get(address(account, "history")).text)
 
-    invitations.accept_as_newcomer(invitations.behind(invitations.sign(invitation)), "correct horse battery staple")
+    invitations.accept_as_newcomer(
+        invitations.invitation_of(invitations.sign(invitation)), "correct horse battery staple"
+    )
     owner = client_of(GUEST)
     assert "Northwind" in owner.get("/members").text
     assert re.search(r'<option value="member" selected>', support.get(address(account)).text)

@@ -84,7 +84,7 @@ def test_its_members_can_read_its_pages_and_its_invitations_are_revoked(acme: Ac
     assert closing.close(acme, REASON, by=None) == (1, 1)
     assert not ApiKey.objects.filter(account=acme, deleted_at=None).exists()
     with pytest.raises(invitations.InvitationGone):
-        invitations.behind(invitations.sign(invitation))
+        invitations.invitation_of(invitations.sign(invitation))
     assert Invitation.objects.get().revoked_at is not None
     browser = client_of(OWNER)
     assert "Acme has been closed since" in words(browser, f"/?account={acme.pk}")

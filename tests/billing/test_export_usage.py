@@ -344,7 +344,7 @@ def test_one_account_or_all_into_a_directory(acme: Account, options: tuple[str, 
 
 def test_what_is_booked_meanwhile_is_left_to_the_next_statement(acme: Account) -> None:
     settle(acme)
-    totals = statement.Totals()
+    totals = statement.StatementTotals()
     lines = statement.lines(acme, Period.between("2000-01-01", "2999-12-31"), totals)
     next(lines)
     settle(acme)
@@ -375,7 +375,7 @@ def test_blocks_neither_repeat_nor_skip(acme: Account, monkeypatch: pytest.Monke
     holder = Holder.of(acme, "bulk")
     same_moment = seconds(1) * 2
     store(holder.key, [*seconds(5), *same_moment])
-    lines = list(statement.lines(acme, Period.between("2000-01-01", "2999-12-31"), statement.Totals()))[:-1]
+    lines = list(statement.lines(acme, Period.between("2000-01-01", "2999-12-31"), statement.StatementTotals()))[:-1]
     expected = [record.public_id for record in Generation.objects.order_by("created_at", "id")]
     assert [line["generation_id"] for line in lines] == expected
 
@@ -384,7 +384,7 @@ def test_the_records_of_a_block_are_made_one_by_one(acme: Account) -> None:
     """Making them takes longer than reading their rows, so a turn ends between two of them."""
     store(Holder.of(acme, "bulk").key, seconds(40))
     made: list[object] = []
-    lines = statement.lines(acme, Period.between("2000-01-01", "2999-12-31"), statement.Totals())
+    lines = statement.lines(acme, Period.between("2000-01-01", "2999-12-31"), statement.StatementTotals())
 
     def noted(instance: object, **_signal: object) -> None:
         made.append(instance)
@@ -412,7 +412,7 @@ def test_memory_does_not_grow_with_the_statement(acme: Account, monkeypatch: pyt
 
 
 def _peak(account: Account, blocks: Any) -> int:
-    lines = statement.lines(account, Period.between("2000-01-01", "2999-12-31"), statement.Totals())
+    lines = statement.lines(account, Period.between("2000-01-01", "2999-12-31"), statement.StatementTotals())
     tracemalloc.start()
     try:
         for block in blocks(lines):
@@ -427,7 +427,7 @@ def test_a_block_is_one_select_by_an_index(
 ) -> None:
     monkeypatch.setattr(statement, "BLOCK_ROWS", 100)
     store(Holder.of(acme, "bulk").key, seconds(250))
-    lines = statement.lines(acme, Period.between("2000-01-01", "2999-12-31"), statement.Totals())
+    lines = statement.lines(acme, Period.between("2000-01-01", "2999-12-31"), statement.StatementTotals())
     # Queries: the wallet, three blocks and the empty one after them, the credits.
     with django_assert_num_queries(6) as queries:
         assert sum(1 for _ in lines) == 251

@@ -18,7 +18,7 @@ from billing.ledger import settlement
 from billing.ledger.unsettled import deserialized
 from billing.models import FROZEN, FrozenTerms, Generation
 from billing.usage.representations import metrics_of, record_of, stats_of
-from billing.usage.statement import Period, Totals, lines
+from billing.usage.statement import Period, StatementTotals, lines
 from catalogue.footprint.energy import EnergyFigures, PerToken, Range
 from gateway.db import sessions
 from gateway.db.sessions import Sessions
@@ -136,7 +136,7 @@ def test_a_record_is_shown_without_them_and_reported(reads: str) -> None:
     record = getattr(Generation.objects, reads)(*names).get()
     assert record.billed_price is None
     assert {shown(record)["generation_id"] for shown in (record_of, stats_of, metrics_of)} == {record.public_id}
-    line, total = lines(account, Period.between("2020-01-01", "2100-01-01"), Totals())
+    line, total = lines(account, Period.between("2020-01-01", "2100-01-01"), StatementTotals())
     assert (line["price_above_prompt_tokens"], line["cost"], total["reconciled"]) == (None, record.cost, True)
     assert "are missing" in mismatches()[0]
 

@@ -216,7 +216,7 @@ def test_who_signs_in_to_send_an_expired_form_finds_the_list(
 ) -> None:
     response = owner.get(f"/members/invitations/{invited.pk}", {"action": "revoke"})
     assert (response.status_code, response["Location"]) == (302, f"/members?account={account.pk}")
-    assert Invitation.objects.open().exists()
+    assert Invitation.objects.acceptable().exists()
 
 
 def test_links_of_no_use_all_say_the_same(account: Account, invited: Invitation) -> None:
@@ -355,7 +355,7 @@ def test_a_password_must_be_good(invited: Invitation, fields: dict[str, str], ex
     assert expected in plain(response.text)
     assert "sessionid" not in client.cookies
     assert not User.objects.filter(email=GUEST).exists()
-    assert Invitation.objects.open().exists()
+    assert Invitation.objects.acceptable().exists()
 
 
 def test_who_has_a_password_signs_in_first_and_comes_back(account: Account, invited: Invitation) -> None:
@@ -460,7 +460,7 @@ def test_joining_needs_the_forms_token_and_the_refusal_logs_no_link(
 ) -> None:
     for client in (Client(enforce_csrf_checks=True), client_of(GUEST, enforce_csrf_checks=True)):
         assert client.post(path_of(invited), PASSWORDS).status_code == 403
-    assert Invitation.objects.open().exists()
+    assert Invitation.objects.acceptable().exists()
     assert path_of(invited) not in caplog.text
 
 
@@ -518,7 +518,7 @@ def test_a_password_is_chosen_once_by_who_accepts_two_invitations_at_once(accoun
     assert sorted(type(error).__name__ for error in errors) == ["NoneType", "PersonExists"]
     (winner,) = Membership.objects.filter(user__email=GUEST).select_related("account", "user")
     assert winner.user.check_password(f"{PASSWORD} {winner.account.name}")
-    assert Invitation.objects.open().count() == 1
+    assert Invitation.objects.acceptable().count() == 1
 
 
 def test_pages_of_links_are_kept_by_no_cache_and_name_no_referrer(invited: Invitation) -> None:

@@ -15,7 +15,7 @@ from rest_framework import exceptions as drf
 
 from gateway import errors
 from gateway.edge.endpoint import at_each_path
-from gateway.edge.exception_handler import drf_exception_handler, envelope, first_fault, from_exception, plain
+from gateway.edge.exception_handler import drf_exception_handler, error_body, first_fault, from_exception, plain
 from gateway.edge.responses import PlainResponse
 from gateway.errors import AllProvidersFailed, ApiError, StepFailed, UpstreamFailed
 from tests.servers.process import ROOT
@@ -253,7 +253,7 @@ details = st.recursive(
 def test_no_detail_breaks_the_envelope(detail: Any) -> None:
     error = from_exception(drf.ValidationError(detail))
     assert error.status == 400
-    assert isinstance(envelope(error)["error"]["message"], str)
+    assert isinstance(error_body(error)["error"]["message"], str)
 
 
 def test_an_unexpected_failure_is_only_logged_with_its_place(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rest_framework.serializers import ValidationError
 
 from gateway.edge.exception_handler import from_exception
-from gateway.edge.serializers import Checks
+from gateway.edge.strict_fields import FastSerializer
 from gateway.errors import ApiError, InvalidRequest
 from inference.wire_forms import chat, completions, embeddings
 from inference.wire_forms.chat import MAX_MESSAGES, MAX_TOOLS, _checked_message, _checked_tool, _message, _tool
@@ -43,7 +43,7 @@ likely = {
 }
 
 
-def bodies(checks: Checks) -> st.SearchStrategy[Json]:
+def bodies(checks: FastSerializer) -> st.SearchStrategy[Json]:
     declared: dict[str, Any] = dict(checks.serializer.fields.items())
     fields: Json = {
         name: (likely.get(name, scalars) | values).filter(lambda value: value is not None) for name in declared
@@ -65,7 +65,7 @@ def outcome(check: Callable[[Json], Json], body: Json) -> Json | tuple[str, str 
     "checks", [chat.CHECKS, completions.CHECKS, embeddings.CHECKS], ids=["chat", "completion", "embeddings"]
 )
 @given(data=st.data())
-def test_both_ways_say_the_same(checks: Checks, data: st.DataObject) -> None:
+def test_both_ways_say_the_same(checks: FastSerializer, data: st.DataObject) -> None:
     body = data.draw(bodies(checks))
     assert outcome(lambda body: checks.checked(body)[1], body) == outcome(checks.serializer.run_validation, body)
 
@@ -146,6 +146,6 @@ def test_others_have_their_turn_while_many_items_are_checked(body: Json, monkeyp
 @pytest.mark.parametrize(
     "checks", [chat.CHECKS, completions.CHECKS, embeddings.CHECKS], ids=["chat", "completion", "embeddings"]
 )
-def test_no_field_has_validators_that_the_short_way_would_leave_out(checks: Checks) -> None:
+def test_no_field_has_validators_that_the_short_way_would_leave_out(checks: FastSerializer) -> None:
     assert [name for name, field in checks.serializer.fields.items() if field.validators] == []
     assert checks.serializer.validators == []

@@ -28,9 +28,9 @@ from billing.api import GenerationsQuery
 from catalogue.api import ModelsQuery, ProvidersQuery
 from catalogue.models import Modality, Status
 from gateway import errors
-from gateway.edge.exception_handler import MESSAGE_ERRORS, message_envelope
+from gateway.edge.exception_handler import MESSAGE_ERRORS, error_body_of_messages
 from gateway.edge.middleware import _endpoint
-from gateway.edge.serializers import ChoiceField, NumberField, StrictField
+from gateway.edge.strict_fields import ChoiceField, NumberField, StrictField
 from gateway.edge.tables import LimitField
 from inference.api import ENDPOINTS
 from inference.wire_forms import chat, messages
@@ -212,7 +212,9 @@ def test_examples_of_errors_are_errors_of_the_code() -> None:
             ),
             key=lambda each: (len(each.__mro__), each.__name__),  # the most general first
         )
-        types = {each.type for each in kinds} | {message_envelope(each("x"))["error"]["type"] for each in kinds[:1]}
+        types = {each.type for each in kinds} | {
+            error_body_of_messages(each("x"))["error"]["type"] for each in kinds[:1]
+        }
         assert example["error"]["type"] in types, example
 
 

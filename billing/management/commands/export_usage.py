@@ -8,7 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from accounts.management.arguments import account_from
 from accounts.models import Account
-from billing.usage.statement import FORMATS, InvalidPeriod, Period, Totals, lines, write
+from billing.usage.statement import FORMATS, InvalidPeriod, Period, StatementTotals, lines, write
 from gateway.management.base import OperatorCommand
 from gateway.money import plain
 
@@ -43,7 +43,7 @@ class Command(OperatorCommand):
         if options["all"]:
             self._write_files(options["directory"], period, options["format"])
             return
-        totals = Totals()
+        totals = StatementTotals()
         for block in FORMATS[options["format"]].blocks(lines(account_from(options["account"]), period, totals)):
             self.stdout.write(block, ending="")
         if not totals.reconciled:

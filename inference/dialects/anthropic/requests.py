@@ -345,17 +345,17 @@ def _thinking_of(body: Mapping[str, Any], kind: str, request: Block, config: Blo
             config["effort"] = EFFORTS[effort][0]
         if "thinking" in body or (is_forced and effort != "none"):
             return Output()
-        return _with({"type": "disabled"} if effort == "none" else {"type": "adaptive"}, body)
+        return _with_thinking({"type": "disabled"} if effort == "none" else {"type": "adaptive"}, body)
     if effort == "none" and "thinking" not in body:
         return Output()
     cap = request["max_tokens"]
     if "thinking" in body or is_forced or cap <= LEAST_BUDGET or _continues_without_thinking(request["messages"]):
         return Output(adjusted=("reasoning_effort",))
     budget = max(LEAST_BUDGET, min(EFFORTS[effort][1], cap // 2))
-    return _with({"type": "enabled", "budget_tokens": budget}, body)
+    return _with_thinking({"type": "enabled", "budget_tokens": budget}, body)
 
 
-def _with(thinking: Block, body: Mapping[str, Any]) -> Output:
+def _with_thinking(thinking: Block, body: Mapping[str, Any]) -> Output:
     """Returns the thinking, and leaves out sampling fields that the API refuses with it."""
     if thinking["type"] == "disabled":
         return Output({"thinking": thinking})

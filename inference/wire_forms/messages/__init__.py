@@ -17,10 +17,10 @@ from catalogue.models import Thinking
 from catalogue.routing.routes import Route
 from gateway.edge.checks import each, fault, optional, require, text_in
 from gateway.edge.responses import PlainResponse
-from gateway.edge.serializers import (
+from gateway.edge.strict_fields import (
     CheckedField,
-    Checks,
     ChoiceField,
+    FastSerializer,
     FlagField,
     NumberField,
     ObjectField,
@@ -35,9 +35,9 @@ from ...dialects import DIALECTS
 from ...dialects.base import REFUSED_OF_MESSAGES, refuse_fields
 from ...dialects.errors import CONTEXT_OVERFLOW
 from ..base import NO_FILES, Endpoint, WireForm, without_effort
-from ..envelopes import for_route
 from ..framing import Framing, Report
 from ..sampling import ModelField
+from ..signatures import restored_for_route
 from .answers import MessageFraming, message_of
 from .passing import PassedMessage, WholeMessage, has_unsigned, passed_message, passed_output_bytes, passed_with, signed
 from .requests import chat_of
@@ -179,8 +179,8 @@ class MessagesRequest(CountTokensRequest):
     service_tier = ChoiceField(("auto", "standard_only"), required=False)
 
 
-CHECKS = Checks(MessagesRequest(), "model", "messages", "max_tokens")
-CHECKS_OF_COUNT = Checks(CountTokensRequest(), "model", "messages")
+CHECKS = FastSerializer(MessagesRequest(), "model", "messages", "max_tokens")
+CHECKS_OF_COUNT = FastSerializer(CountTokensRequest(), "model", "messages")
 
 
 class MessagesForm(WireForm):
@@ -200,7 +200,7 @@ class MessagesForm(WireForm):
     def counted(self, prompt_tokens: int) -> Json:
         return {"input_tokens": prompt_tokens}
 
-    def _checked(self, body: Json, environ: Mapping[str, Any], checks: Checks) -> Call:
+    def _checked(self, body: Json, environ: Mapping[str, Any], checks: FastSerializer) -> Call:
         present, checked = checks.checked(body)
         refuse_fields(present, REFUSED_OF_MESSAGES)
         headers, stripped = _headers(environ)
@@ -221,7 +221,7 @@ class MessagesForm(WireForm):
     def upstream_call(self, call: Call, route: Route) -> Call:
         """Turns the call into a chat. Agents ask every model to think, so an effort that a model lacks is dropped."""
         body, dropped = chat_of(call.body, takes_none=route.thinking == Thinking.EFFORT)
-        body["messages"], dropped_there = for_route(body["messages"], route, "signature")
+        body["messages"], dropped_there = restored_for_route(body["messages"], route, "signature")
         adjusted = (*call.adjusted_fields, *dropped, *dropped_there)
         chat = replace(call, shape=Shape.CHAT, body=body, adjusted_fields=adjusted, headers={})
         return without_effort(chat, route)

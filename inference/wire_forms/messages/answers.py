@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from gateway.edge.exception_handler import message_envelope
+from gateway.edge.exception_handler import error_body_of_messages
 from gateway.errors import ApiError
 
 from ... import estimator
@@ -16,8 +16,8 @@ from ...dialects import odd_json
 from ...dialects.base import require_writable
 from ...dialects.errors import MalformedReply
 from ...words import REASONING_FIELDS, dicts, object_of
-from ..envelopes import Signatures, signed_id
 from ..framing import Report, framed
+from ..signatures import Signatures, signed_id
 
 Json = dict[str, Any]
 
@@ -72,7 +72,7 @@ def _blocks(message: Mapping[str, Any], model: str) -> Iterable[Json]:
     signatures.take(message)
     for call in calls:
         signatures.take_call(call)
-    envelope = signatures.sealed()
+    envelope = signatures.envelope()
     if thought := _thought(message):
         yield _thinking(thought, "" if calls else envelope)
     text, cited = message.get("content") or message.get("refusal"), [*_cited(message)]
@@ -237,7 +237,7 @@ class MessageFraming:
         frames.append(event({"type": "content_block_start", "index": self._index, "content_block": block}))
 
     def _close(self, frames: list[bytes]) -> None:
-        if self._block == "thinking" and (envelope := self._signatures.sealed()):
+        if self._block == "thinking" and (envelope := self._signatures.envelope()):
             self._send({"type": "signature_delta", "signature": envelope}, frames)
         if self._block:
             frames.append(event({"type": "content_block_stop", "index": self._index}))
@@ -267,7 +267,7 @@ class MessageFraming:
             self._start_call(ordinal, call, frames)
 
     def _start_call(self, ordinal: int, call: Json, frames: list[bytes]) -> None:
-        identity = signed_id(call["id"], self._signatures.sealed(repeats=not self._has_called))
+        identity = signed_id(call["id"], self._signatures.envelope(repeats=not self._has_called))
         self._has_called = True
         self._open({"type": "tool_use", "id": identity, "name": call["name"], "input": {}}, frames)
         self._open_call, self._arguments = ordinal, []
@@ -293,7 +293,7 @@ def billed(report: Report) -> Json:
 
 def failed(error: ApiError, report: Report | None) -> bytes:
     """Writes the event for an error in an open stream, with the bill if it was settled."""
-    return event({**message_envelope(error), **({} if report is None else billed(report))})
+    return event({**error_body_of_messages(error), **({} if report is None else billed(report))})
 
 
 def _is_whole(arguments: str) -> bool:

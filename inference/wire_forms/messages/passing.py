@@ -14,15 +14,15 @@ from gateway.errors import ApiError
 from gateway.ids import uuid7
 
 from ... import estimator
-from ...answers import merged, whole
+from ...answers import merged, plain_values
 from ...call import Call
 from ...deltas import NO_CHOICE, Delta, FinishDelta, OtherDelta, TextDelta
 from ...dialects.anthropic.answers import INPUT_COUNTS
 from ...dialects.errors import MalformedReply
 from ...words import dicts, object_of, text_of, without
-from ..envelopes import is_envelope, parts_of_id
 from ..framing import Framing, Report
 from ..passing import PassedStream, require_objects
+from ..signatures import is_envelope, parts_of_id
 from .answers import billed, event, failed, input_of
 
 Json = dict[str, Any]
@@ -297,7 +297,7 @@ class WholeMessage:
 
 
 def _finished(block: Json) -> Json:
-    finished: Json = whole(block)
+    finished: Json = plain_values(block)
     if pieces := finished.pop("partial_json", ""):
         finished["input"] = input_of(pieces)
     return finished

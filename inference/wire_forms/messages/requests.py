@@ -16,8 +16,8 @@ from gateway.errors import InvalidRequest
 from ...dialects.base import DroppedFields, encoded
 from ...words import without
 from ..base import note_dropped_within, results_in_text
-from ..envelopes import ENVELOPES, opened, parts_of_id
 from ..sampling import effort_of
+from ..signatures import ENVELOPES, opened, parts_of_id
 
 BILLING_LINE = "x-anthropic-billing-header:"
 TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}

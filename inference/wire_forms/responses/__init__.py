@@ -18,9 +18,9 @@ from gateway.ids import RESPONSE_PREFIX
 from ...call import Call, Shape
 from ...dialects import DIALECTS
 from ..base import Endpoint, WireForm, results_in_text
-from ..envelopes import for_route, is_envelope
 from ..framing import Framing, Report
 from ..passing import require_objects
+from ..signatures import is_envelope, restored_for_route
 from .answers import ResponseFraming, response_of, with_bill
 from .conversation import KEPT_NOWHERE
 from .passing import LastResponse, PassedResponse, output_bytes, own_of
@@ -51,7 +51,7 @@ class ResponsesForm(WireForm):
         return PASSED if route.modality == Modality.RESPONSES else TRANSLATED
 
     def upstream_call(self, call: Call, route: Route) -> Call:
-        messages, dropped = for_route(call.body["messages"], route, "encrypted_content")
+        messages, dropped = restored_for_route(call.body["messages"], route, "encrypted_content")
         if not DIALECTS[route.upstream.dialect].results_in_parts:
             messages, has_moved = results_in_text(messages)
             if has_moved:

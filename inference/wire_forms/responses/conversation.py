@@ -2,7 +2,7 @@
 
 An assistant's items between two inputs (reasoning, a message, calls) become one message. Reasoning is sent back as
 `reasoning_content`, and signed thinking from `encrypted_content` as `thinking_blocks`. Other content of an envelope is
-restored once the route is known (`envelopes`). What another gateway or provider has encrypted is left out.
+restored once the route is known (`signatures`). What another gateway or provider has encrypted is left out.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from gateway.edge.checks import Json, each, fault, require, text_in
 
 from ...dialects.base import DroppedFields
 from ..base import NO_FILES
-from ..envelopes import ENVELOPES, opened
+from ..signatures import ENVELOPES, opened
 from .tools import ADDED, arguments_of, function_name
 
 MAX_ITEMS = 50_000

@@ -11,7 +11,7 @@ from gateway.edge.checks import Json
 
 from ...deltas import CallDelta, Delta, FinishDelta, TextDelta
 from ...words import REASONING_FIELDS, dicts, object_of, text_of, without
-from ..envelopes import Signatures, sealed
+from ..signatures import Signatures, envelope_of
 from .requests import AnswerContext
 from .tools import Tool, input_of
 
@@ -107,16 +107,16 @@ class Output:
         if part is None or part.item["type"] != "reasoning":
             part = self._part_of(REASONING_FIELDS[0], events)
         self._thinking += blocks
-        part.item["encrypted_content"] = sealed(self._thinking)
+        part.item["encrypted_content"] = envelope_of(self._thinking)
 
     def _seal(self, item: Json) -> None:
         """Puts the envelope of what was signed into this reasoning item, unless it has signed thinking."""
-        if "encrypted_content" not in item and (envelope := self._signatures.sealed()):
+        if "encrypted_content" not in item and (envelope := self._signatures.envelope()):
             item["encrypted_content"] = envelope
 
     def _seal_apart(self, events: list[Json]) -> None:
         """Puts the envelope of what was signed without reasoning into an item of its own."""
-        if envelope := self._signatures.sealed():
+        if envelope := self._signatures.envelope():
             item = self._open("reasoning", {"summary": [], "content": [], "encrypted_content": envelope})
             events.append(self._added(item))
             item["status"] = COMPLETED

@@ -9,10 +9,10 @@ import orjson
 from rest_framework import serializers
 
 from gateway.edge.checks import Json, fault, require
-from gateway.edge.serializers import (
+from gateway.edge.strict_fields import (
     CheckedField,
-    Checks,
     ChoiceField,
+    FastSerializer,
     FlagField,
     ListField,
     NumberField,
@@ -143,7 +143,7 @@ class ResponsesRequest(serializers.Serializer[Any]):
     moderation = RefusedField("must be absent: it would be another service, at a price of its own.")
 
 
-CHECKS = Checks(ResponsesRequest(), "model", "input")
+CHECKS = FastSerializer(ResponsesRequest(), "model", "input")
 
 
 def call_of(body: dict[str, Any]) -> Call:

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from gateway.edge import rules
-from gateway.edge.endpoint import Endpoint
+from gateway.edge.endpoint import WsgiEndpoint
 from gateway.edge.responses import PlainResponse
 from gateway.errors import InvalidRequest
 from tests.chat import PATH
@@ -54,7 +54,7 @@ def test_a_connection_that_cannot_be_returned_is_a_500_in_json_on_both_ways(
     client.raise_request_exception = False
     reply = client.post(PATH, b"{}", content_type="application/json", headers={"Host": HOST})
     started: list[tuple[str, dict[str, str]]] = []
-    endpoint = Endpoint("chat/completions", lambda _environ: PlainResponse(200, {}, b"{}"))
+    endpoint = WsgiEndpoint("chat/completions", lambda _environ: PlainResponse(200, {}, b"{}"))
     body = endpoint(environ(), lambda status, headers: started.append((status, dict(headers))))
     ((status, headers),) = started
     assert (reply.status_code, status) == (500, "500 Internal Server Error")

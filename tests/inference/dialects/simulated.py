@@ -6,7 +6,7 @@ import orjson
 
 from simulator.behaviour import parse
 from simulator.call import Call
-from simulator.delivery import Endpoint, deliver
+from simulator.delivery import SimulatedEndpoint, deliver
 from simulator.http import Connection, Reply, Request
 
 CREATED = 1_795_264_114
@@ -26,7 +26,7 @@ class _Caller(Connection):
         """Returns at once, so that no pause takes time."""
 
 
-def answered(endpoint: Endpoint, model: str, text: str = TEXT, **fields: Any) -> bytes:
+def answered(endpoint: SimulatedEndpoint, model: str, text: str = TEXT, **fields: Any) -> bytes:
     """Returns the body of the endpoint's answer to a text by the model, whose name asks for a behaviour."""
     body = {"model": model, "max_tokens": 64, "messages": [{"role": "user", "content": text}], **fields}
     request = Request("POST", body=orjson.dumps(body), version="1.0", keeps_alive=False)

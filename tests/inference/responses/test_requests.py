@@ -10,9 +10,9 @@ from rest_framework import serializers
 from gateway.edge.exception_handler import from_exception
 from gateway.errors import InvalidRequest
 from inference.call import Call
-from inference.wire_forms.envelopes import sealed
 from inference.wire_forms.responses.requests import call_of
 from inference.wire_forms.responses.tools import Tools, choice_of
+from inference.wire_forms.signatures import envelope_of
 
 Json = dict[str, Any]
 
@@ -114,7 +114,7 @@ def test_turns_that_follow_each_other_stay_apart() -> None:
 
 def test_signed_thinking_comes_back_out_of_its_envelope_and_foreign_envelopes_are_left_out() -> None:
     blocks = [{"type": "thinking", "thinking": "Hm.", "signature": "sig"}]
-    own = {"type": "reasoning", "summary": [], "encrypted_content": sealed(blocks)}
+    own = {"type": "reasoning", "summary": [], "encrypted_content": envelope_of(blocks)}
     foreign = {"type": "reasoning", "summary": [], "encrypted_content": "gAAAA"}
     broken = {"type": "reasoning", "summary": [], "encrypted_content": "gw1.!"}
     (_, turn) = messages(HI, own, foreign, broken, function_call("a"))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rest_framework.exceptions import ValidationError
 
-from gateway.edge.serializers import ChoiceField, FlagField, NumberField, StrictField, TextField, WholeNumberField
+from gateway.edge.strict_fields import ChoiceField, FlagField, NumberField, StrictField, TextField, WholeNumberField
 from gateway.edge.tables import ExactField, LineField, Table, dotted, faults_of
 
 

@@ -1,25 +1,29 @@
-"""States the rule of a key's windows. accounts/windows_in_redis.py and accounts/windows_in_memory.py keep it."""
+"""Defines how a key's requests and tokens in any sixty seconds are counted.
+
+accounts/windows_in_redis.py and accounts/windows_in_memory.py implement it.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from gateway.edge.address_limit import AddressCheck
 
-COUNTED_SECONDS = 61
+WINDOW_SECONDS = 61
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """Says how much a key may use in any sixty seconds. 0 stands for no limit."""
+    """Holds how much a key may use in any sixty seconds. 0 stands for no limit."""
 
     requests: int
     tokens: int
 
 
 class WindowState(NamedTuple):
-    """Says how much is left of one limit.
+    """Holds how much is left of one limit.
 
-    `reset` is the number of seconds until the window is empty, `wait` the number until one more unit is free.
+    `reset` is the number of seconds until the window is empty. `wait` is the number of seconds until one more unit is
+    free; it is 0 if one is free now, and if the request was admitted.
     """
 
     remaining: int
@@ -28,7 +32,7 @@ class WindowState(NamedTuple):
 
 
 class KeyState(NamedTuple):
-    """Says how much is left of both limits, after the request is counted if it is admitted."""
+    """Holds how much is left of both limits. A request that was admitted is already counted."""
 
     requests: WindowState
     tokens: WindowState
@@ -41,10 +45,10 @@ class KeyState(NamedTuple):
 class Windows(Protocol):
     """Counts the requests and the tokens of each key, by the second, on the store's own clock.
 
-    What is counted in second s leaves the window at s + COUNTED_SECONDS. Then even what was counted at the very end of
-    s is sixty seconds old, so no sixty seconds hold more than the limit (docs/decisions/0004). A window that was last
-    counted in more than COUNTED_SECONDS ahead of the clock begins anew: the clock was set back, and nobody should wait
-    until it is that late again.
+    What is counted in second s leaves the window at s + WINDOW_SECONDS. Then even what was counted at the very end of
+    s is sixty seconds old, so no sixty seconds hold more than the limit (docs/decisions/0004). A window whose
+    newest second is more than WINDOW_SECONDS in the future is emptied: the clock was set back, and nobody should wait
+    until it catches up.
     """
 
     def admit(self, key: str, limits: RateLimits, address: AddressCheck) -> KeyState:

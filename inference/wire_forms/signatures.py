@@ -2,8 +2,9 @@
 
 Gemini signs its tool calls (`extra_content`) and refuses the next turn without the signature; OpenRouter encrypts
 reasoning (`reasoning_details`). Chats have fields for these. In Responses the envelope is the `encrypted_content` of a
-reasoning item. In Messages it is part of a call's id: Claude Code drops the `signature` of thinking if the answer names
-another model than the request, as with every alias. The signature is used for what comes without or after a call.
+reasoning item. In Messages it is appended to a tool call's id, because Claude Code drops the `signature` of thinking
+if the answer's model differs from the requested one, as it always does with an alias. Only what has no call, or comes
+after the last call, goes into `signature`.
 
 An envelope holds all that was signed up to that point, so the last one of an answer counts. It names its provider, and
 its content is never sent to another one.
@@ -19,7 +20,7 @@ import orjson
 
 from catalogue.routing.routes import Route
 
-from ..answers import merged, whole
+from ..answers import merged, plain_values
 from ..dialects.base import DroppedFields, is_shallow
 from ..words import dicts, object_of, text_of, without
 
@@ -29,21 +30,23 @@ PREFIX = "gw1."
 # An id with an envelope, in the characters that Anthropic's API allows in ids.
 SIGNED_ID = re.compile(r"(?P<id>.+?)_gw1_(?P<envelope>[A-Za-z0-9_-]+)", re.DOTALL)
 TO_ID, FROM_ID = str.maketrans("+/", "-_", "="), str.maketrans("-_", "+/")
-LISTS = ("reasoning_details", "thinking_blocks")
-OF_A_MESSAGE = (*LISTS, "extra_content")
-OF_A_CALL = ("extra_content", "provider_specific_fields")  # from Google's own endpoint, and from LiteLLM in front of it
+SIGNED_LISTS = ("reasoning_details", "thinking_blocks")
+SIGNED_MEMBERS = (*SIGNED_LISTS, "extra_content")
+# The first is from Google's own endpoint, the second from LiteLLM in front of it.
+SIGNED_CALL_MEMBERS = ("extra_content", "provider_specific_fields")
 ENVELOPES = "envelopes"  # the member of a message that holds its envelopes until the route is known
-# Gemini 3 and later refuse an unsigned call, but accept this value as a signature (ai.google.dev, Thought signatures).
+# The models that refuse an unsigned call: Gemini 3 and later.
 DEMANDS_SIGNATURES = re.compile(r"(?:^|/)gemini-(?:[3-9]|\d\d)")
+# They accept this value in place of a signature (ai.google.dev, Thought signatures).
 NOT_SIGNED: Json = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 
 
 class Signatures:
     """Collects what the provider of an answer signs. `model` is the route id in the answer."""
 
-    def __init__(self, model: str, names: Iterable[str] = OF_A_MESSAGE) -> None:
+    def __init__(self, model: str, names: Iterable[str] = SIGNED_MEMBERS) -> None:
         self._provider = model.partition("/")[0]
-        self._lists = [name for name in LISTS if name in names]
+        self._lists = [name for name in SIGNED_LISTS if name in names]
         self._members: Json = {}
         self._calls: Json = {}  # the signed members of each call, by its id
         self._ids: dict[Any, str] = {}  # the ids of calls, by index
@@ -70,12 +73,12 @@ class Signatures:
         index = fragment.get("index")
         if identity := text_of(fragment.get("id")):
             self._ids[index] = identity
-        kept = {name: fragment[name] for name in OF_A_CALL if object_of(fragment.get(name))}
+        kept = {name: fragment[name] for name in SIGNED_CALL_MEMBERS if object_of(fragment.get(name))}
         if kept and index in self._ids:
             self._calls = merged(self._calls, {self._ids[index]: kept})
             self._is_signed = self.is_pending = True
 
-    def sealed(self, *, repeats: bool = False) -> str:
+    def envelope(self, *, repeats: bool = False) -> str:
         """Returns an envelope with all that was signed so far.
 
         Returns an empty text if nothing is new since the last envelope; with `repeats`, only if nothing was signed.
@@ -84,16 +87,16 @@ class Signatures:
             return ""
         self.is_pending = False
         calls = {"calls": self._calls} if self._calls else {}
-        return sealed(whole({"provider": self._provider, **self._members, **calls}))
+        return envelope_of(plain_values({"provider": self._provider, **self._members, **calls}))
 
 
-def sealed(content: Any) -> str:
+def envelope_of(content: Any) -> str:
     """Packs content into an envelope."""
     return PREFIX + base64.b64encode(orjson.dumps(content)).decode()
 
 
 def signed_id(identity: str, envelope: str) -> str:
-    """Returns the id of a call with the envelope, if that is not empty, attached."""
+    """Appends the envelope, unless it is empty, to the id of a call."""
     return f"{identity}_gw1_{envelope.removeprefix(PREFIX).translate(TO_ID)}" if envelope else identity
 
 
@@ -125,15 +128,15 @@ def opened(text: Any) -> Any:
 
 
 def _checked(content: Json) -> Json | None:
-    """Returns an envelope's object if it is in the form that `Signatures.sealed` writes: clients may send anything."""
-    lists = {name: content[name] for name in LISTS if name in content}
+    """Returns an envelope's object if it has the form that `Signatures.envelope` writes: clients may send anything."""
+    lists = {name: content[name] for name in SIGNED_LISTS if name in content}
     calls = content.get("calls", {})
     is_ours = (
         isinstance(content.get("provider"), str)
         and all(isinstance(items, list) and all(map(_is_item, items)) for items in lists.values())
         and isinstance(content.get("extra_content", {}), dict)
         and isinstance(calls, dict)
-        and all(isinstance(each, dict) and each.keys() <= set(OF_A_CALL) for each in calls.values())
+        and all(isinstance(each, dict) and each.keys() <= set(SIGNED_CALL_MEMBERS) for each in calls.values())
     )
     return content if is_ours else None
 
@@ -142,7 +145,7 @@ def _is_item(item: Any) -> bool:
     return isinstance(item, dict) and isinstance(item.get("type", ""), str)
 
 
-def for_route(messages: list[Json], route: Route, field: str) -> tuple[list[Json], DroppedFields]:
+def restored_for_route(messages: list[Json], route: Route, field: str) -> tuple[list[Json], DroppedFields]:
     """Restores the content of the messages' `ENVELOPES`, or drops it if it is another provider's than the route's.
 
     Returns the messages and the names of what was dropped or added. `field` is the name of the envelope in the client's
@@ -157,7 +160,7 @@ def for_route(messages: list[Json], route: Route, field: str) -> tuple[list[Json
             *_, last = message[ENVELOPES]
             message = without(message, (ENVELOPES,))
             if last["provider"] == route.upstream.slug:
-                message = _with(last, message)
+                message = _restored(last, message)
             else:
                 dropped[field] = None
         if demands and message.get("tool_calls") and not message.get("reasoning_details"):
@@ -169,8 +172,8 @@ def for_route(messages: list[Json], route: Route, field: str) -> tuple[list[Json
     return restored, dropped
 
 
-def _with(envelope: Json, message: Json) -> Json:
-    message = {**message, **{name: envelope[name] for name in OF_A_MESSAGE if name in envelope}}
+def _restored(envelope: Json, message: Json) -> Json:
+    message = {**message, **{name: envelope[name] for name in SIGNED_MEMBERS if name in envelope}}
     if calls := envelope.get("calls"):
         message["tool_calls"] = [{**call, **calls.get(call["id"], {})} for call in message.get("tool_calls", ())]
     return {name: value for name, value in message.items() if name != "tool_calls" or value}

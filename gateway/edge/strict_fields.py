@@ -1,4 +1,4 @@
-"""Provides serializer fields that accept one JSON type, and a shorter way to accept a request (`Checks`)."""
+"""Provides serializer fields that accept one JSON type, and a shorter way to accept a request (`FastSerializer`)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -91,7 +91,7 @@ class ListField(StrictField):
 
 
 class ObjectField(StrictField):
-    """Accepts an object. Each of `members` must have its type, if it is there."""
+    """Accepts an object. A member named in `members` must be absent, null, or of the given type."""
 
     types = (dict,)
     expected = "an object"
@@ -122,16 +122,17 @@ class CheckedField(StrictField):
             raise error.within(f"{self.field_name}") from None
 
 
-class Checks:
+class FastSerializer:
     """Checks requests by a serializer, in a shorter way that costs less than DRF's loop.
 
-    A refusal is worded by the serializer. Null means absent; other fields pass on.
+    The serializer words a refusal. Fields with null are dropped; fields that the serializer does not know are kept
+    unchecked.
     """
 
     def __init__(self, serializer: serializers.Serializer[Any], *required: str) -> None:
         self.serializer = serializer
         self._checks = {name: field.to_internal_value for name, field in serializer.fields.items()}
-        self._required = required  # the first field that most clients forget is the one that is named first
+        self._required = required  # in the order in which missing fields are reported
 
     def checked(self, body: Json) -> tuple[Json, Json]:
         """Returns the members that are not null, and those of them that the serializer checks."""
