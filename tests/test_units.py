@@ -140,7 +140,9 @@ class Unit(GatewayServer):
     def _of(self, name: str) -> list[str]:
         (line,) = values(self.FILE, name)
         binaries = str(Path(sys.executable).parent)
-        return shlex.split(line.replace("%i", str(self.port)).replace("/opt/inference-gateway/.venv/bin", binaries))
+        line = line.replace("%i", str(self.port)).replace("/opt/inference-gateway/.venv/bin", binaries)
+        program, *arguments = shlex.split(line)
+        return [program if program.startswith(binaries) else find_program(Path(program).name), *arguments]
 
 
 @pytest.mark.long
