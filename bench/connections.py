@@ -7,6 +7,7 @@ import os
 import random
 from heapq import heappop, heappush
 from itertools import count
+from typing import Any
 from unittest import mock
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ RATES = (5, 20, 50)  # requests per second of one worker
 ANSWER_SECONDS = 3.0
 SWEEP_SECONDS = 10.0  # like `gateway.fastpath.http_client` when it closes idle connections
 WARM_UP_SECONDS, SECONDS = 200.0, 800.0
+MOST_IDLE = 1000  # of a worker that may open enough files; a login's limit of 1,024 leaves it fewer
 ORIGIN = connections.Origin(is_tls=False, host="upstream", port=1)
 
 
@@ -52,7 +54,8 @@ class Simulated:
 def simulate(accounts: int, rate: float) -> tuple[float, int]:
     """Returns the share of requests that opened a connection, and the largest number of idle connections."""
     world = Simulated()
-    with mock.patch.multiple(connections, time=world, _connected=world.connected):
+    bounds: dict[str, Any] = {"MOST_IDLE": MOST_IDLE, "MOST_IDLE_OF_ORIGIN": MOST_IDLE // 2}
+    with mock.patch.multiple(connections, time=world, _connected=world.connected, **bounds):
         found = _simulate(world, accounts, rate)
         world.now = 2 * SECONDS
         connections.close_idle()

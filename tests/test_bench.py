@@ -18,7 +18,6 @@ from bench.rig.kinds import BASIC, KINDS, WHOLE, Kind
 from bench.rig.plan import SMALLEST
 from bench.rig.report import COUNTS_COLUMNS, Compared, Goal
 from bench.size import trace
-from gateway.fastpath.connections import MOST_IDLE_OF_ORIGIN
 from tests.replay import recordings
 from tests.servers.databases import MigratedDatabases
 from tests.servers.process import ROOT
@@ -198,4 +197,4 @@ def test_one_postgresql_and_one_wallet_are_what_a_simulation_of_many_gateways_en
 def test_connections_by_account_cost_little_if_they_are_few_and_are_never_too_many() -> None:
     (one, _), (hundred, _), (many, idle) = (connections.simulate(accounts, 20) for accounts in (1, 100, 5000))
     assert one < hundred < 0.1 < many
-    assert idle == MOST_IDLE_OF_ORIGIN
+    assert idle == connections.MOST_IDLE // 2
