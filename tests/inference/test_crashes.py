@@ -37,6 +37,12 @@ UNSETTLED = "Internal error while settling the charge. What was delivered is bil
 LONG_AGO = "2026-01-01 00:00:00"
 
 
+UNDER_WAY = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'
+"""
+
+
 @pytest.fixture(scope="module")
 def server(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
     """Starts one gateway for the tests in which it recovers."""
@@ -55,13 +61,13 @@ def as_if_long_ago(server: GatewayServer) -> None:
 
 @contextlib.contextmanager
 def frozen_for_long(server: GatewayServer) -> Iterator[None]:
-    """Freezes the only worker, but outside of a transaction, which would lock all of SQLite's file."""
+    """Freezes the only worker, but outside of a transaction, for whose locks others would wait."""
     (worker,) = server.worker_pids()
     try:
         freeze(worker)
         while is_in_a_transaction(server):
             os.kill(worker, signal.SIGCONT)
-            as_if_long_ago(server)  # as soon as the transaction has ended
+            assert eventually(lambda: not is_in_a_transaction(server))
             freeze(worker)
         as_if_long_ago(server)
         yield
@@ -76,9 +82,9 @@ def freeze(worker: int) -> None:
 
 
 def is_in_a_transaction(server: GatewayServer) -> bool:
-    """Tells whether SQLite's file is locked. PostgreSQL locks single rows, for which `maintain` does not wait."""
+    """Tells whether the frozen worker may hold a lock: on rows in PostgreSQL, or on SQLite's whole file."""
     if not server.database_url.startswith("sqlite"):
-        return False
+        return server.query(UNDER_WAY) != [(0,)]
     path = server.database_url.removeprefix("sqlite:///")
     with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as lite:
         try:
