@@ -204,7 +204,7 @@ class InvitationQuerySet(models.QuerySet["Invitation"]):
 
 
 class Invitation(models.Model):
-    """Invites whoever receives mail at an address to an account. Inviting again renews the invitation."""
+    """Invites a person to an account by their email address. Inviting the address again renews the invitation."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="invitations")

@@ -25,7 +25,7 @@ def measure(
     plan: Plan,
     report: Callable[[str], object],
 ) -> None:
-    """Reports all tables except that of instructions, each when it is complete; databases in `synced` use fsync."""
+    """Reports each table when it is complete, except the table of instructions. Databases in `synced` use fsync."""
     with running(databases, folder, plan) as servers:
         compared = list(traffic.measure(servers, plan))
         report(table(COMPARED_HEAD, compared))

@@ -229,7 +229,7 @@ class AliasNotFound(NotFound):
 
 
 class ModelDisabled(ApiError):
-    """404: the model is disabled. The code is that of an unknown model, and the `type` is a documented quirk."""
+    """404: the model is disabled. One that is not offered is NotFound. The `type` is a documented quirk."""
 
     status, type, code, retry = 404, "internal_server_error", "model_not_found", False
     param = "model"

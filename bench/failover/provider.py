@@ -23,7 +23,7 @@ CUT_AFTER, STALL_AFTER, MALFORMED_AT = 40, 20, 10  # words
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Holds times in seconds. The defaults are those of the published profile."""
+    """Holds times in seconds. The published profile has the same defaults."""
 
     retry_after: int = 2
     first_token: float = 20.0

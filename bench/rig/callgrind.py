@@ -32,7 +32,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Dearest:
-    """Holds a function and its own instructions, without those of the functions that it calls."""
+    """Holds a function and its own instructions, not counting the functions that it calls."""
 
     function: str
     instructions: float

@@ -1,4 +1,4 @@
-"""Lists the kinds of request that are counted one by one. Their models are those of `bench.rig.answers`."""
+"""Lists the kinds of request that are counted one by one. `bench.rig.answers` has their models."""
 
 import json
 from collections.abc import Mapping

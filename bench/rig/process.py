@@ -2,14 +2,14 @@
 
 import contextlib
 import os
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from tests.patience import eventually
 
 # These variables tell the worker where to write its trace and its count of waits (bench/rig/worker.py).
 TRACE_FILE, WAITS_FILE = "BENCH_TRACE", "BENCH_WAITS"
 BUSY_SECONDS = 120
-QUIET_SECONDS = 0.02  # asleep this long means waiting, not between two steps
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -49,23 +49,25 @@ def is_asleep(pid: int) -> bool:
 
 
 def wait_until_asleep(pid: int) -> None:
-    """Returns when the process has done nothing for a moment."""
-    deadline = time.monotonic() + BUSY_SECONDS
-    asleep = 0.0
-    while asleep < QUIET_SECONDS:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"process {pid} never waited for anything")
-        time.sleep(0.005)
-        asleep = asleep + 0.005 if is_asleep(pid) else 0.0
+    """Returns when the process has done nothing for a moment: it is asleep, and has used no CPU between two looks."""
+    used: list[float] = []
+
+    def is_quiet() -> bool:
+        used.append(cpu_seconds([pid]))
+        return is_asleep(pid) and used[-2:-1] == used[-1:]
+
+    if not eventually(is_quiet, within=BUSY_SECONDS):
+        raise TimeoutError(f"process {pid} never waited for anything")
 
 
 def wait_until_traced(pid: int) -> None:
     """Returns when a tracer has attached to every thread of the process."""
-    deadline = time.monotonic() + BUSY_SECONDS
-    while any("TracerPid:\t0\n" in (task / "status").read_text() for task in _tasks(pid)):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not every thread of process {pid} is traced")
-        time.sleep(0.005)
+
+    def is_traced() -> bool:
+        return not any("TracerPid:\t0\n" in (task / "status").read_text() for task in _tasks(pid))
+
+    if not eventually(is_traced, within=BUSY_SECONDS):
+        raise TimeoutError(f"not every thread of process {pid} is traced")
 
 
 def _tasks(pid: int) -> Iterator[Path]:

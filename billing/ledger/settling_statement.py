@@ -42,7 +42,7 @@ UPDATE_WALLET = """
         RETURNING account_id, balance, seq
     )"""
 
-# Writes the record. `columns` and `values` are those of the model, so that a new column needs no change here.
+# Writes the record. `columns` and `values` are made from the model, so a new column needs no change here.
 INSERT_RECORD = """
     generation AS (
         INSERT INTO billing_generation ({columns})
@@ -113,7 +113,7 @@ LOCK_WALLETS = WriteQuery(
 
 @cache
 def settling_statement(*, counts_quota: bool, has_checkpoint: bool, commits_early: bool = False) -> WriteQuery:
-    """Puts the statement together. Its parameters are the values of COLUMNS, then those of QuotaUse."""
+    """Puts the statement together. Its parameters are the values of COLUMNS, followed by the values of a QuotaUse."""
     parts = [UPDATE_WALLET, _insert_record(), INSERT_ENTRY]
     if counts_quota:
         parts.append(COUNT_QUOTA)

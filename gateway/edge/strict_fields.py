@@ -135,7 +135,7 @@ class FastSerializer:
         self._required = required  # in the order in which missing fields are reported
 
     def checked(self, body: Json) -> tuple[Json, Json]:
-        """Returns the members that are not null, and those of them that the serializer checks."""
+        """Returns all members that are not null, and separately the members that the serializer knows, checked."""
         present = {name: value for name, value in body.items() if value is not None}
         for name in self._required:
             if name not in present:
