@@ -1,6 +1,6 @@
 """Limits the requests and tokens of a key in any sixty seconds.
 
-accounts/rate_window_store.py has the rule, and docs/decisions/0004 the reasons for it.
+accounts/rate_window_rule.py has the rule, and docs/decisions/0004 the reasons for it.
 """
 
 import uuid
@@ -10,7 +10,7 @@ from django.conf import settings
 from gateway.edge.address_limit import AddressCheck
 from gateway.errors import KeyLimitReached
 
-from .rate_window_store import RateLimits, Windows
+from .rate_window_rule import RateLimits, Windows
 from .windows_in_memory import MemoryWindows
 from .windows_in_redis import RedisWindows
 

@@ -1,22 +1,22 @@
-"""Keeps the windows of all keys in Redis, for all workers together (accounts/rate_window_store.py has the rule)."""
+"""Keeps the windows of all keys in Redis, for all workers together (accounts/rate_window_rule.py has the rule)."""
 
 from gateway.edge.address_limit import AddressCheck
 from gateway.edge.address_windows import COUNT_ADDRESS
 from gateway.fastpath.redis import Script, shared_store
 
-from .rate_window_store import WINDOW_SECONDS, KeyState, RateLimits, Windows, WindowState
+from .rate_window_rule import WINDOW_SECONDS, KeyState, RateLimits, Windows, WindowState
 
 CLOCK = "redis.call('TIME')[1]"
 
 # Defines `now` and `window_seconds`. The two words in capitals are replaced by an expression and a number.
-TIME = """
+LUA_TIME = """
 local now, window_seconds = tonumber(CLOCK), WINDOW_SECONDS
 """
 
-# Opens and counts in a window. It is a hash: a counter for each second in which something was counted, their sum, and
-# the first and the last of these seconds. Expired seconds are removed at most once a second, so reading a window costs
-# the same whatever its length.
-WINDOW = """
+# `open` reads a window and drops what has expired; `add` counts in it. A window is a hash: a counter for each second in
+# which something was counted, their sum, and the first and the last of these seconds. Expired seconds are removed at
+# most once a second, so reading a window costs the same whatever its length.
+LUA_WINDOW = """
 local function counters(key, first, last)
   local seconds = {}
   for second = first, last do seconds[#seconds + 1] = second end
@@ -45,9 +45,11 @@ local function add(window, amount)
 end
 """
 
-# Admits a request: KEYS are the windows of requests and of tokens and the counter of the address, ARGV the two limits
-# and the limit and seconds of the address. Returns the wait of the address, then the states of both windows.
-ADMIT = """
+# Admits a request.
+# KEYS: the window of requests, the window of tokens, the counter of the address.
+# ARGV: the limit of requests, the limit of tokens, the limit of the address, its seconds.
+# Returns the seconds that the address has to wait, then `remaining`, `reset` and `wait` of both windows.
+LUA_ADMIT = """
 -- 1. Count it for the address. What is refused there is not counted for the key.
 local wait = count_address(KEYS[3], ARGV[3], ARGV[4])
 if wait > 0 then return redis.status_reply(wait .. ' 0 0 0 0 0 0') end
@@ -81,7 +83,7 @@ return redis.status_reply('0 ' .. table.concat(states[1], ' ') .. ' ' .. table.c
 """
 
 # Adds tokens to the window KEYS[1].
-SPEND = """
+LUA_SPEND = """
 add(open(KEYS[1]), tonumber(ARGV[1]))
 return 1
 """
@@ -94,16 +96,16 @@ class RedisWindows:
     """
 
     def __init__(self, while_away: Windows, *, clock: str = CLOCK) -> None:
-        time = TIME.replace("WINDOW_SECONDS", str(WINDOW_SECONDS)).replace("CLOCK", clock)
+        time = LUA_TIME.replace("WINDOW_SECONDS", str(WINDOW_SECONDS)).replace("CLOCK", clock)
         self._while_away = while_away
-        self._admit = Script(time + WINDOW + COUNT_ADDRESS + ADMIT, keys=3)
-        self._spend = Script(time + WINDOW + SPEND)
+        self._admit = Script(time + LUA_WINDOW + COUNT_ADDRESS + LUA_ADMIT, keys=3)
+        self._spend = Script(time + LUA_WINDOW + LUA_SPEND)
 
     def admit(self, key: str, limits: RateLimits, address: AddressCheck) -> KeyState:
         requests, tokens = f"rate:{{{key}}}:requests".encode(), f"rate:{{{key}}}:tokens".encode()
-        counter, *rate = address.arguments
-        bounds = (b"%d" % limits.requests, b"%d" % limits.tokens)
-        line = shared_store.send(self._admit, requests, tokens, counter, *bounds, *rate).wait()
+        address_key, *address_rate = address.arguments
+        key_limits = (b"%d" % limits.requests, b"%d" % limits.tokens)
+        line = shared_store.send(self._admit, requests, tokens, address_key, *key_limits, *address_rate).wait()
         if line is None:
             return self._while_away.admit(key, limits, address)
         wait, *numbers = [int(number) for number in line[1:].split()]

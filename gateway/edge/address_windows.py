@@ -23,7 +23,7 @@ class AddressWindows(Protocol):
     """Counts requests of addresses, each in a window of its own.
 
     A window begins with the first request of its address, and all of it ends `rate.seconds` later. So up to twice the
-    limit fits around its end, which the rule of a key's windows (accounts/rate_window_store.py) prevents. But it is one
+    limit fits around its end, which the rule of a key's windows (accounts/rate_window_rule.py) prevents. But it is one
     number whether it lasts a second or a day, and this limit need not be exact.
     """
 

@@ -1,6 +1,6 @@
-"""Defines how a key's requests and tokens in any sixty seconds are counted.
+"""Defines the rule by which a key's requests and tokens in any sixty seconds are counted.
 
-accounts/windows_in_redis.py and accounts/windows_in_memory.py implement it.
+accounts/windows_in_redis.py and accounts/windows_in_memory.py implement it, and accounts/rate_windows.py uses them.
 """
 
 from dataclasses import dataclass
