@@ -11,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.keys import caller_behind
+from accounts.keys import caller_of_request
 from gateway.edge.control_view import ControlView
 from gateway.edge.strict_fields import TextField
 from gateway.edge.tables import LimitField, MomentField
@@ -107,7 +107,7 @@ class Generations(ControlView):
         fields = GenerationsQuery(data=request.query_params.dict())
         fields.is_valid(raise_exception=True)
         query = fields.validated_data
-        listing = Listing(caller_behind(request).key_id, query.get("since"), query.get("until"))
+        listing = Listing(caller_of_request(request).key_id, query.get("since"), query.get("until"))
         page = page_of(listing, limit=query["limit"], before=query.get("after"))
         body = {"object": "list", "data": [record_of(record) for record in page.rows]}
         if page.older is not None:
@@ -136,7 +136,7 @@ class Metrics(ControlView):
 
 
 def _wanted(request: Request, generation_id: str) -> Generation:
-    return generation_of_account(caller_behind(request).account_id, generation_id)
+    return generation_of_account(caller_of_request(request).account_id, generation_id)
 
 
 def generation_of_account(account_id: UUID, public_id: str) -> Generation:

@@ -626,7 +626,6 @@ def test_usage_by_day_in_order_is_said_to_be_so(acme: Account) -> None:
     ("statement", "kept"),
     [
         ("UPDATE billing_dailyusage SET requests = requests + 1", "3 requests for 0.00168"),
-        ("UPDATE billing_dailyusage SET carbon_known = 2", "2 requests for 0.00168"),
         ("UPDATE billing_dailyusage SET provider = 'other'", "2 requests for 0.00168"),
         ("DELETE FROM billing_dailyusage", "0 requests for 0.00"),
         ("DELETE FROM billing_usagewatermark", "2 requests for 0.00168"),
@@ -638,6 +637,24 @@ def test_usage_by_day_that_is_not_its_records_is_found(acme: Account, statement:
     today = datetime.now(UTC).date()
     there = "0 requests for 0.00" if "watermark" in statement else "2 requests for 0.00168"
     assert mismatches() == [f"account Acme: its usage of {today} is {kept}, its records add up to {there}"]
+
+
+@pytest.mark.parametrize("change", ["carbon_known = 2", "duration_ms = duration_ms + 1", "measured = measured + 1"])
+def test_any_sum_by_day_that_is_not_that_of_its_records_is_found(acme: Account, change: str) -> None:
+    rollups.advance(100, trail=timedelta(0))
+    tamper(f"UPDATE billing_dailyusage SET {change}")
+    today, what = datetime.now(UTC).date(), "2 requests for 0.00168"
+    differing = change.partition(" ")[0]
+    assert mismatches() == [
+        f"account Acme: its usage of {today} is {what}, its records add up to {what}; they differ in {differing}"
+    ]
+
+
+def test_a_day_that_was_rolled_up_before_a_sum_existed_is_in_order(acme: Account) -> None:
+    rollups.advance(100, trail=timedelta(0))
+    assert DailyUsage.objects.get().duration_known == 2
+    tamper("UPDATE billing_dailyusage SET duration_known = 0, duration_ms = 0")
+    assert mismatches() == []
 
 
 def test_a_watermark_in_the_future_is_found(acme: Account) -> None:

@@ -1,4 +1,4 @@
-"""Adds credit to an account: one ledger entry per reference."""
+"""Books credit or a correction on an account, once for each reference."""
 
 from typing import Any
 
