@@ -14,7 +14,11 @@ class Place(models.Model):
     eu = models.BooleanField("in the EU")
     eea = models.BooleanField("in the EEA")
     grid_zone = models.CharField(
-        max_length=20, blank=True, default="", db_default="", help_text="Of its electricity; empty: the country."
+        max_length=20,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Its zone of the electricity grid, such as SE3. If empty, its country counts as the zone.",
     )
 
     class Meta:
