@@ -13,9 +13,9 @@ class BillingConfig(AppConfig):
     def ready(self) -> None:
         from django.conf import settings
 
-        from accounts.models import Account  # models can only be imported now
+        from accounts.models import Account, ApiKey  # models can only be imported now
 
-        from . import notices
+        from . import notices, policies
         from .accounts import ensure_wallet, keep_currency
         from .ledger import overdraft, spool
         from .ledger.settlement import finish_or_spool, settled_accounts, start_settlers
@@ -47,4 +47,5 @@ class BillingConfig(AppConfig):
         worker_hooks.stop.append(request_failures.failure_log.flush)
         failure_observers.append(request_failures.failure_log.note)
         post_save.connect(ensure_wallet, sender=Account, dispatch_uid="wallet-for-every-account")
+        post_save.connect(policies.give_default, sender=ApiKey, dispatch_uid="default-policy-of-new-keys")
         pre_save.connect(keep_currency, sender=Account, dispatch_uid="currency-fixed-by-first-entry")

@@ -5,8 +5,10 @@ ApiError (500 internal_server_error)
 │   ├── MissingAuthorization · MissingKey · ApiKeyMalformed · ApiKeyNotRegistered · ApiKeyExpired
 ├── AccountSuspended 403
 │   ├── AccountClosed
+├── PolicyDenied 403
 ├── InvalidRequest 400
 │   ├── InvalidAliasName 400 · InsufficientCredits 402 · MethodNotAllowed 405 · AliasExists 409 · RequestTooLarge 413
+│   │   ├── BudgetExceeded (below InsufficientCredits)
 │   ├── InvalidAliasTarget 422 · AliasLimitReached 422 · UpgradeRequired 426 · TooManyRequests 429
 │   ├── UpstreamRejected
 ├── KeyLimitReached 429
@@ -121,6 +123,13 @@ class AccountClosed(AccountSuspended):
     message = "This account is closed for good: requests and changes are refused. Ask the operator of this gateway."
 
 
+class PolicyDenied(ApiError):
+    """403: a policy does not allow the route; the message names the rule and whose it is."""
+
+    status, type, code, retry = 403, "permission_error", "policy_denied", False
+    param = "model"
+
+
 class InvalidRequest(ApiError):
     """400: the request breaks a rule; `param` names the field."""
 
@@ -151,6 +160,12 @@ class InsufficientCredits(InvalidRequest):
 
     status, code = 402, "insufficient_credits"
     message = "Insufficient credits: the account's balance is not above zero. Add credit and try again."
+
+
+class BudgetExceeded(InsufficientCredits):
+    """402: a budget of the key, one of its tags or its account is spent; the message names it and when it renews."""
+
+    code = "budget_exceeded"
 
 
 class MethodNotAllowed(InvalidRequest):

@@ -73,7 +73,7 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
                 payer = form.payer(environ)
             if environ["REQUEST_METHOD"] != "POST":
                 raise _method_refused(form, environ)
-            limits = rate_windows.spend_request(payer.key_id, payer.rate_limits, address)
+            limits = rate_windows.spend_request(payer.rate_bounds, address)
         # 2. Read the request.
         call = _read_call(form, environ, held, event, counts=counts)
         # 3. Answer it. A stream goes on after this function has returned, until the server closes it.

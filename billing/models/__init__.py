@@ -6,6 +6,7 @@ from .generation import FLAGS, IMPLAUSIBLE_USAGE, MALFORMED_EVENT, ZERO_USAGE, G
 from .ledger import ImmutableRow, LedgerEntry, OverdraftAlert, Wallet
 from .notices import Notice
 from .request_failures import LONGEST_ASKED, LONGEST_MESSAGE, NOBODY, FailureDay, RequestFailure
+from .spending import BudgetAlert, Spending
 from .terms import FROZEN, FrozenColumns, FrozenTerms, content_id
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "NOBODY",
     "NO_ALIAS",
     "ZERO_USAGE",
+    "BudgetAlert",
     "Checkpoint",
     "DailyUsage",
     "FailureDay",
@@ -29,6 +31,7 @@ __all__ = [
     "Notice",
     "OverdraftAlert",
     "RequestFailure",
+    "Spending",
     "UsageWatermark",
     "Wallet",
     "content_id",
