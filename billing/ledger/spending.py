@@ -4,12 +4,14 @@ Every policy with a budget has a row of `Spending`, which settlements add to: Po
 (`settling_statement.py`), SQLite by `add`. The rules of both are those of `begin_of`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import NamedTuple
+from uuid import UUID
 
+from django.db import transaction
 from django.db.models import Q, QuerySet, Sum
 
 from accounts.models import Policy
@@ -17,7 +19,7 @@ from accounts.policies import AppliedPolicy, Budget, Rules
 from gateway.errors import BudgetExceeded
 from gateway.money import from_units, plain, to_units
 
-from ..models import BudgetAlert, Generation, Spending
+from ..models import BudgetAlert, Generation, Spending, Wallet
 
 PERIODS = ("day", "week", "month", "total")
 BEGINNING = date(1970, 1, 1)  # where the period `total` begins
@@ -214,3 +216,17 @@ def sums_from_records(
         sums[period] = Sum("cost", filter=Q(created_at__gte=begin), default=Decimal(0))
     found = records.aggregate(**sums)
     return [Decimal(found[period]) for period in PERIODS]
+
+
+def mismatches(account_ids: Collection[UUID]) -> Iterator[tuple[UUID, str]]:
+    """Yields the account and a line for each sum that differs from the records, read under the wallet's lock."""
+    for pk, account_id in Spending.objects.filter(account_id__in=account_ids).values_list("pk", "account_id"):
+        with transaction.atomic():
+            Wallet.objects.select_for_update(no_key=True).get(pk=account_id)
+            row = Spending.objects.filter(pk=pk).first()
+            found = [] if row is None else sums_from_records(row, row.day)
+        for period, sum_of_records in zip(PERIODS, found, strict=False):
+            kept = getattr(row, f"in_{period}")
+            if kept != sum_of_records:
+                whose = "account" if row is None else row.tag or row.key_id or "account"
+                yield account_id, f"spent in {period} of {whose}: {plain(kept)}, records say {plain(sum_of_records)}"
