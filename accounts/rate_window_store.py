@@ -21,10 +21,10 @@ class RateLimits:
 
 
 class RateBound(NamedTuple):
-    """Holds limits that a request must keep to: the name of their windows, whose they are, and the limits."""
+    """Holds limits that a request must keep to: the name of their windows, their name in messages, and the limits."""
 
     name: str
-    whose: str
+    words: str
     limits: RateLimits
 
 

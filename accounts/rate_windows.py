@@ -45,9 +45,9 @@ def rate_bounds(
                 _smaller(limits.tokens, policy.rules.limits.tokens),
             )
         elif policy.rules.limits.requests or policy.rules.limits.tokens:
-            whose = f"Tag {policy.tag!r}'s" if policy.tag else "This account's"
-            others.append(RateBound(f"{account_id.hex}:{policy.tag}", whose, policy.rules.limits))
-    own = [RateBound(key_id.hex, "This key's", limits)] if limits.requests or limits.tokens else []
+            words = f"The limit of tag {policy.tag!r}" if policy.tag else "This account's limit"
+            others.append(RateBound(f"{account_id.hex}:{policy.tag}", words, policy.rules.limits))
+    own = [RateBound(key_id.hex, "This key's limit", limits)] if limits.requests or limits.tokens else []
     return own + others
 
 
@@ -82,7 +82,7 @@ def spend_request(bounds: Sequence[RateBound], address: AddressCheck) -> dict[st
         reached = f"{bound.limits.requests} requests" if is_of_requests else f"{bound.limits.tokens} tokens"
         delay = f"{wait} second{'' if wait == 1 else 's'}"
         raise KeyLimitReached(
-            f"{bound.whose} limit of {reached} per minute is reached. Try again in {delay}.",
+            f"{bound.words} of {reached} per minute is reached. Try again in {delay}.",
             headers=headers | {"Retry-After": str(wait)},
         )
     return headers

@@ -25,7 +25,7 @@ def purses_of_budgets(payer: Payer) -> Iterator[Purse]:
         if policy.rules.budgets:
             state = _tightest(policy, payer.currency)
             whose = policy.tag or (payer.key_id.hex if policy.level == "key" else "")
-            words = f"{state.whose} budget does not cover another request beside those that are in flight."
+            words = f"{state.name} does not cover another request beside those that are in flight."
             read = partial(_read_budget, payer.key_id, payer.currency, policy.level, policy.tag)
             yield Purse(f"{payer.account_id.hex}:{policy.level}:{whose}", state.left, read, words)
 

@@ -91,21 +91,23 @@ class BudgetState:
         return to_units(self.budget.amount) - self.spent
 
     @property
-    def whose(self) -> str:
-        return f"Tag {self.policy.tag!r}'s" if self.policy.tag else f"The {self.policy.level}'s"
+    def name(self) -> str:
+        """Returns the subject of a message, such as "The key's budget"."""
+        policy = self.policy
+        return f"The budget of tag {policy.tag!r}" if policy.tag else f"The {policy.level}'s budget"
 
     def exceeded(self, currency: str) -> BudgetExceeded:
         """Returns the error for a request while nothing is left."""
         period = self.budget.period
-        budget = f"budget of {plain(self.budget.amount)} {currency}"
+        budget = f"{self.name} of {plain(self.budget.amount)} {currency}"
         spent = f"{plain(from_units(self.spent).normalize())} {currency}"
         renews = end_of(period, self.today)
         if renews is None:
-            return BudgetExceeded(f"{self.whose} {budget} in total is spent: {spent}. It does not renew.")
+            return BudgetExceeded(f"{budget} in total is spent: {spent}. It does not renew.")
         since = begin_of(period, self.today)
         seconds = int((renews - datetime.now(UTC)).total_seconds()) + 1
         return BudgetExceeded(
-            f"{self.whose} {budget} per {period} is spent: {spent} since {since} 00:00 UTC. "
+            f"{budget} per {period} is spent: {spent} since {since} 00:00 UTC. "
             f"It renews on {renews:%Y-%m-%d} at 00:00 UTC.",
             headers={"Retry-After": str(max(1, seconds))} if seconds <= DAY.total_seconds() else {},
         )

@@ -94,7 +94,7 @@ def store(request: pytest.FixtureRequest) -> Store:
 
 
 def bound(requests: int, tokens: int, name: str = KEY) -> RateBound:
-    return RateBound(name, "This key's", RateLimits(requests, tokens))
+    return RateBound(name, "This key's limit", RateLimits(requests, tokens))
 
 
 def admit(store: Store, *, requests: int = 0, tokens: int = 0, key: str = KEY) -> BoundState:
