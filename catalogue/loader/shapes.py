@@ -113,7 +113,7 @@ class Auth(FileTable):
 
 
 class Stated(FileTable):
-    """Reads a fact with its source and date. The key of its value is added by FactField."""
+    """Reads the source and the date of a fact. FactField adds the key of its value."""
 
     source = LineField(max_length=500, default="")  # type: ignore[assignment]  # as Energy's
     as_of = IsoDate(default=None)
@@ -123,15 +123,14 @@ class FactField(serializers.Field[dict[str, Any], Any, Any, Any]):
     """Accepts a fact (of FACTS) as a table, or as its bare value, and returns its three columns."""
 
     def __init__(self, fact: str, value: serializers.Field[Any, Any, Any, Any], unknown: Any) -> None:
-        self.fact, self.key, self.value = fact, FACTS[fact], value
+        self.fact, self.key, self.value, self.table = fact, FACTS[fact], value, Stated()
+        self.table.fields[self.key] = value
         super().__init__(source="*", default=self._columns(unknown, "", None))
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         if not isinstance(data, Mapping):
             return self._columns(self.value.run_validation(data), "", None)
-        table = Stated()
-        table.fields[self.key] = self.value
-        stated = table.run_validation(data)
+        stated = self.table.run_validation(data)
         return self._columns(stated[self.key], stated["source"], stated["as_of"])
 
     def _columns(self, value: Any, source: str, as_of: date | None) -> dict[str, Any]:
