@@ -15,24 +15,39 @@ from accounts.keys import KeyAuthentication
 from gateway.edge.control_view import ControlView
 from gateway.edge.responses import ANTHROPIC_VERSION
 from gateway.edge.strict_fields import ChoiceField
+from gateway.edge.tables import PatternField
 from gateway.errors import ApiError, NotFound
 
 from . import anthropic_models, listing
 from .listing import Info, View, auto_info, model_info, providers, servable
-from .models import Modality
+from .models import Modality, Transfer
 from .routing import health, nearest, quota, snapshot
 from .routing.model_ids import AliasId, AutoId, ExplicitId, parse_model_id
 from .routing.routes import JURISDICTIONS, Snapshot
 
 
+class SwitchField(ChoiceField):
+    """Accepts `true` or `false`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(["true", "false"], **options)
+
+    def to_internal_value(self, data: Any) -> bool:
+        return bool(super().to_internal_value(data) == "true")
+
+
 class ProvidersQuery(serializers.Serializer[Any]):
-    """Reads the filter by jurisdiction. It may be absent, but not empty."""
+    """Reads the filters on routes. Each may be absent, but not empty."""
 
     jurisdiction = ChoiceField(sorted(JURISDICTIONS), required=False)
+    zero_data_retention = SwitchField(required=False)
+    storage = PatternField("[A-Z]{2}", "EU or a country code of two capital letters.", required=False)
+    transfer = ChoiceField(Transfer.values, required=False)
+    confidential = SwitchField(required=False)
 
 
 class ModelsQuery(ProvidersQuery):
-    """Reads the filters by jurisdiction and modality."""
+    """Reads the filters on routes, and the one by modality."""
 
     modality = ChoiceField(Modality.values, required=False)
 

@@ -15,18 +15,27 @@ from gateway.edge.responses import known
 from gateway.money import to_json
 from gateway.server.turns import take_turns
 
-from .models import PER_MILLION
+from .models import FACTS, PER_MILLION
 from .pricing import carbon_per_token, rates_between
 from .routing.model_ids import AUTO, GLOBAL
-from .routing.routes import JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot, Upstream
+from .routing.routes import (
+    JURISDICTIONS,
+    Fact,
+    Offer,
+    PublishedPricing,
+    Route,
+    Snapshot,
+    is_confidential,
+    is_stored_within,
+    keeps_nothing,
+)
 from .routing.selection import cost_in_eur, rank
 from .routing.snapshot import in_slices
 
 GLOBAL_LABEL = "GLOBAL-AVERAGE"
 AUTO_MODALITIES = ("chat", "completion")
 LISTED_PRICES = ("prompt", "completion", "cache_read", "cache_write", "batch_prompt", "batch_completion")
-# There are three jurisdictions and five modalities, each optional: (3 + 1) * (5 + 1). A large listing has 5 MB.
-MOST_VIEWS = 24
+MOST_VIEWS = 24  # those used last are kept; a large listing has 5 MB
 Info = dict[str, Any]
 T = TypeVar("T")
 
@@ -39,9 +48,25 @@ class View:
     held: Collection[int] = ()
     jurisdiction: str | None = None
     modality: str | None = None
+    zero_data_retention: bool = False
+    storage: str | None = None  # a country, or EU
+    transfer: str | None = None
+    confidential: bool = False
 
     def passes(self, route: Route) -> bool:
-        return self.jurisdiction is None or JURISDICTIONS[self.jurisdiction](route)
+        """Tells whether the route passes every filter on routes. A fact that is unknown passes none."""
+        return (
+            (self.jurisdiction is None or JURISDICTIONS[self.jurisdiction](route))
+            and (not self.zero_data_retention or keeps_nothing(route))
+            and (self.storage is None or is_stored_within(route, (self.storage,)))
+            and self.transfer in (None, route.transfer)
+            and (not self.confidential or is_confidential(route))
+        )
+
+    @property
+    def filters_routes(self) -> bool:
+        filters = (self.jurisdiction, self.zero_data_retention, self.storage, self.transfer, self.confidential)
+        return any(filters)
 
 
 def listed(snapshot: Snapshot, view: View) -> Iterator[tuple[Offer, list[Route]]]:
@@ -55,7 +80,7 @@ def listed(snapshot: Snapshot, view: View) -> Iterator[tuple[Offer, list[Route]]
 
 
 def servable(offer: Offer, view: View) -> list[Route]:
-    """Returns the routes of an offer that can be served now and are in the jurisdiction."""
+    """Returns the routes of an offer that can be served now and pass the filters."""
     return [route for route in served_now(offer, view) if view.passes(route)]
 
 
@@ -79,6 +104,7 @@ def model_info(offer: Offer, routes: list[Route]) -> Info:
         "max_output_tokens": offer.max_output_tokens,
         "modality": offer.modality,
         "capabilities": _capabilities(offer.streaming, offer.function_calling),
+        "retention": _fact("retention", offer.own_retention),
         "regions": [
             known(
                 {
@@ -106,7 +132,7 @@ def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], st
         for route in routes:
             if grid := _grid(route):
                 grids.setdefault(slug, {})[_label(route)] = grid
-    shown = [u for u in snapshot.upstreams.values() if u.configured and (not view.jurisdiction or u.slug in counts)]
+    shown = [u for u in snapshot.upstreams.values() if u.configured and (not view.filters_routes or u.slug in counts)]
     return [
         {
             "name": upstream.slug,
@@ -114,17 +140,16 @@ def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], st
             "regions": sorted(regions.get(upstream.slug, ()), key=lambda code: (code != GLOBAL, code)),
             "model_count": counts.get(upstream.slug, 0),
             **({"carbon_metrics": grids[upstream.slug]} if upstream.slug in grids else {}),
-            **known({"retention": _retention(upstream)}),
+            **known({name: _fact(name, getattr(upstream, name)) for name in FACTS}),
         }
         for upstream in sorted(shown, key=lambda upstream: upstream.slug)
     ]
 
 
-def _retention(upstream: Upstream) -> Info | None:
-    if upstream.retention_days is None:
+def _fact(name: str, fact: Fact[Any] | None) -> Info | None:
+    if fact is None:
         return None
-    as_of = upstream.retention_as_of and upstream.retention_as_of.isoformat()
-    return known({"days": upstream.retention_days, "source": upstream.retention_source or None, "as_of": as_of})
+    return known({FACTS[name]: fact.value, "source": fact.source or None, "as_of": fact.as_of and str(fact.as_of)})
 
 
 def auto_infos(snapshot: Snapshot, view: View, objective: str) -> Iterator[Info]:
@@ -275,6 +300,7 @@ class PerSnapshot(Generic[T]):
         key = (snapshot.serial, view)
         found = self._built.get(key)
         if found is not None:
+            self._built[key] = self._built.pop(key, found)  # moves it to the end, as the one used last
             return found
         with self._building:
             found = self._built.get(key)
