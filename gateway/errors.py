@@ -7,6 +7,7 @@ ApiError (500 internal_server_error)
 │   ├── AccountClosed
 ├── InvalidRequest 400
 │   ├── InvalidAliasName 400 · InsufficientCredits 402 · MethodNotAllowed 405 · AliasExists 409 · RequestTooLarge 413
+│   ├── IdempotencyInProgress 409 · IdempotencyReplayed 409 · IdempotencyKeyReused 409
 │   ├── InvalidAliasTarget 422 · AliasLimitReached 422 · UpgradeRequired 426 · TooManyRequests 429
 │   ├── UpstreamRejected
 ├── KeyLimitReached 429
@@ -175,6 +176,33 @@ class AliasExists(InvalidRequest):
     """409: the name is taken."""
 
     status, code, param = 409, "alias_exists", "name"
+
+
+class IdempotencyInProgress(InvalidRequest):
+    """409: the first request with this `Idempotency-Key` still runs; has `Retry-After`."""
+
+    status, code, retry = 409, "idempotency_in_progress", True
+    message = "A request with this Idempotency-Key is still running. Nothing was billed: try again in 1 second."
+
+    def __init__(self) -> None:
+        super().__init__(headers={"Retry-After": "1"})
+
+
+class IdempotencyReplayed(InvalidRequest):
+    """409: the first request with this `Idempotency-Key` was served and billed; `X-Generation-Id` names it."""
+
+    status, code = 409, "idempotency_replayed"
+
+    def __init__(self, generation_id: str) -> None:
+        message = f"This request was served and billed before, as {generation_id}. It is not billed again."
+        super().__init__(f"{message} Answers are not kept.", headers={"X-Generation-Id": generation_id})
+
+
+class IdempotencyKeyReused(InvalidRequest):
+    """409: the `Idempotency-Key` was sent with another body before."""
+
+    status, code = 409, "idempotency_key_reused"
+    message = "This Idempotency-Key was sent with another body within 24 hours. Send a new key with a new request."
 
 
 class InvalidAliasTarget(InvalidRequest):
