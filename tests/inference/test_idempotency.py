@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +16,9 @@ from tests import bills
 from tests.chat import HELLO, PATH, question
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import faulty_field, message, refusal
-from tests.inference.recovery import HELD, SHORT_WAITS, catalogue, let_go, until_checkpointed
+from tests.inference.recovery import HELD, SHORT_WAITS, catalogue, let_go, locked, until_checkpointed, waiting
 from tests.patience import eventually
-from tests.rawhttp import connect, read_response
+from tests.rawhttp import connect
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.lossy_proxy import LossyProxy
@@ -220,7 +221,7 @@ def test_a_client_that_leaves_a_stream_is_billed_and_its_repetition_replayed(cus
 
 def test_a_key_is_free_after_a_day(customer: Customer) -> None:
     assert send(customer, question("echo")).status_code == 200
-    assert eventually(lambda: [billed for _, billed in rows(customer)] == [True])
+    assert eventually(lambda: [bool(billed) for _, billed in rows(customer)] == [True])
     customer.gateway.query("UPDATE billing_idempotentrequest SET created_at = %s", [LONG_AGO])
     assert send(customer, question("echo")).status_code == 200
     assert len(bills.debits(customer)) == 2
@@ -312,6 +313,49 @@ def test_a_running_request_is_renewed(customer: Customer, simulator: Simulator) 
         renewed = "SELECT count(*) FROM billing_idempotentrequest WHERE beat_at > '2026-01-02 00:00:00'"
         assert eventually(lambda: customer.gateway.query(renewed) == [(1,)])
         assert refusal(send(customer, body)) == IN_PROGRESS
+
+
+@pytest.mark.only_postgres
+def test_an_answer_whose_settlement_waits_in_the_spool_is_replayed(server: GatewayServer, customer: Customer) -> None:
+    """On SQLite, nothing can be claimed either as long as nothing can be settled."""
+    body = question("echo", max_tokens=16)
+    with locked(server, customer):
+        first = send(customer, body)
+        assert first.status_code == 200
+        assert "remaining_balance" not in first.json()["usage"]
+        again = send(customer, body)
+        assert refusal(again) == REPLAYED
+        assert again.headers["X-Generation-Id"] == first.headers["X-Generation-Id"]
+    assert eventually(lambda: len(bills.debits(customer)) == 1)
+    assert refusal(send(customer, body)) == REPLAYED
+
+
+@pytest.mark.only_postgres
+def test_a_settlement_that_arrives_from_another_spool_and_the_repetition_are_billed_once(
+    server: GatewayServer, customer: Customer, tmp_path: Path
+) -> None:
+    body = question("echo", max_tokens=16)
+    with locked(server, customer):
+        first = send(customer, body)
+        elsewhere = tmp_path / f"{first.headers['X-Generation-Id'].removeprefix('gen-')}.outcome"
+        assert eventually(lambda: is_moved(server.spool / elsewhere.name, elsewhere))
+    assert eventually(lambda: [bool(billed) for _, billed in rows(customer)] == [True])
+    as_if_vanished(customer)
+    server.query("UPDATE billing_idempotentrequest SET is_billed = false")
+    again = send(customer, body)
+    assert (again.status_code, again.headers["X-Generation-Id"]) == (200, first.headers["X-Generation-Id"])
+    elsewhere.rename(server.spool / elsewhere.name)
+    assert eventually(lambda: waiting(server) == [])
+    assert len(bills.debits(customer)) == len(bills.records(customer)) == 1
+
+
+def is_moved(path: Path, to: Path) -> bool:
+    """Moves a file of the spool away, unless a worker has claimed it."""
+    try:
+        path.rename(to)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 # An SDK retries after an answer that was lost.
