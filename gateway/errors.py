@@ -182,20 +182,13 @@ class IdempotencyInProgress(InvalidRequest):
     """409: the first request with this `Idempotency-Key` still runs; has `Retry-After`."""
 
     status, code, retry = 409, "idempotency_in_progress", True
-    message = "A request with this Idempotency-Key is still running. Nothing was billed: try again in 1 second."
-
-    def __init__(self) -> None:
-        super().__init__(headers={"Retry-After": "1"})
+    message = "The first request with this Idempotency-Key is still running. Try again in 1 second."
 
 
 class IdempotencyReplayed(InvalidRequest):
     """409: the first request with this `Idempotency-Key` was served and billed; `X-Generation-Id` names it."""
 
     status, code = 409, "idempotency_replayed"
-
-    def __init__(self, generation_id: str) -> None:
-        message = f"This request was served and billed before, as {generation_id}. It is not billed again."
-        super().__init__(f"{message} Answers are not kept.", headers={"X-Generation-Id": generation_id})
 
 
 class IdempotencyKeyReused(InvalidRequest):

@@ -97,10 +97,10 @@ def claim(use: KeyUse, id_: UUID, *, running: Collection[UUID]) -> UUID:
             _stale(first.id).delete()
         elif not has_vanished:
             is_running = not first.is_billed and not first.has_record and not spool.holds(first.id)
-            raise IdempotencyInProgress if is_running else IdempotencyReplayed(generation_id(first.id))
+            raise _in_progress() if is_running else _replayed(first.id)
         elif _stale(first.id).update(beat_at=Now()):
             return first.id
-    raise IdempotencyInProgress
+    raise _in_progress()
 
 
 def renew(ids: Iterable[UUID]) -> None:
@@ -179,3 +179,13 @@ def _stale(id_: UUID) -> "QuerySet[IdempotentRequest]":
     """Selects a row unless its request has shown itself since."""
     stale = Now() - timedelta(seconds=STALE_SECONDS)
     return IdempotentRequest.objects.filter(pk=id_, is_billed=False, beat_at__lt=stale)
+
+
+def _in_progress() -> IdempotencyInProgress:
+    return IdempotencyInProgress(headers={"Retry-After": "1"})
+
+
+def _replayed(id_: UUID) -> IdempotencyReplayed:
+    first = generation_id(id_)
+    message = f"This request was served and billed before, as {first}. It is not billed again. Answers are not kept."
+    return IdempotencyReplayed(message, headers={"X-Generation-Id": first})

@@ -69,10 +69,14 @@ def as_if_vanished(customer: Customer) -> None:
     customer.gateway.query("UPDATE billing_idempotentrequest SET beat_at = %s", [LONG_AGO])
 
 
+def held(*, stream: bool = False) -> dict[str, Any]:
+    return question("held", stream=stream, max_tokens=16)
+
+
 @contextmanager
 def running(customer: Customer, simulator: Simulator, *, stream: bool = False) -> "Iterator[dict[str, Any]]":
     """Runs a request that is held upstream within the block, and lets it end after it. Yields its body."""
-    body = question("held", stream=stream, max_tokens=16)
+    body = held(stream=stream)
     open_before = simulator.stats(HELD)["open"]
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(send, customer, body)
@@ -260,7 +264,7 @@ def unanswered(customer: Customer, body: dict[str, Any]) -> threading.Thread:
 def test_a_request_that_vanished_with_its_worker_runs_again_under_its_id(
     server: GatewayServer, customer: Customer, simulator: Simulator
 ) -> None:
-    body = question("held", max_tokens=16)
+    body = held()
     asked = unanswered(customer, body)
     assert eventually(lambda: len(rows(customer)) == 1 and simulator.stats(HELD)["open"] > 0)
     kill_workers(server)
@@ -281,7 +285,7 @@ def test_a_request_that_vanished_with_its_worker_runs_again_under_its_id(
 def test_a_request_that_vanished_makes_room_for_another_body(
     server: GatewayServer, customer: Customer, simulator: Simulator
 ) -> None:
-    asked = unanswered(customer, question("held", max_tokens=16))
+    asked = unanswered(customer, held())
     assert eventually(lambda: len(rows(customer)) == 1 and simulator.stats(HELD)["open"] > 0)
     kill_workers(server)
     asked.join()
@@ -294,7 +298,7 @@ def test_a_request_that_vanished_makes_room_for_another_body(
 def test_a_stream_that_a_sweep_bills_is_replayed(
     server: GatewayServer, customer: Customer, simulator: Simulator
 ) -> None:
-    body = question("held", stream=True)
+    body = held(stream=True)
     asked = unanswered(customer, body)
     until_checkpointed(server, 1)
     kill_workers(server)
