@@ -17,7 +17,7 @@ class BillingConfig(AppConfig):
 
         from . import notices, policies
         from .accounts import ensure_wallet, keep_currency
-        from .ledger import overdraft, spool
+        from .ledger import idempotent_requests, overdraft, spool
         from .ledger.settlement import finish_or_spool, settled_accounts, start_settlers
         from .maintenance import Recovery
         from .usage import replica, request_failures, rollups
@@ -31,6 +31,7 @@ class BillingConfig(AppConfig):
             Periodic(notices.EVERY_SECONDS, notices.send_due, spread=True),
             Periodic(0, request_failures.failure_log.flush),
             Periodic(request_failures.DROP_EVERY_SECONDS, request_failures.drop_some, spread=True),
+            Periodic(idempotent_requests.DROP_EVERY_SECONDS, idempotent_requests.drop_some, spread=True),
         ]
         if replica.ALIAS in settings.DATABASES:
             worker_hooks.beat.append(Periodic(0, replica.note_position))

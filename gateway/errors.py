@@ -9,6 +9,7 @@ ApiError (500 internal_server_error)
 ├── InvalidRequest 400
 │   ├── InvalidAliasName 400 · InsufficientCredits 402 · MethodNotAllowed 405 · AliasExists 409 · RequestTooLarge 413
 │   │   ├── BudgetExceeded (below InsufficientCredits)
+│   ├── IdempotencyInProgress 409 · IdempotencyReplayed 409 · IdempotencyKeyReused 409
 │   ├── InvalidAliasTarget 422 · AliasLimitReached 422 · UpgradeRequired 426 · TooManyRequests 429
 │   ├── UpstreamRejected
 ├── KeyLimitReached 429
@@ -190,6 +191,26 @@ class AliasExists(InvalidRequest):
     """409: the name is taken."""
 
     status, code, param = 409, "alias_exists", "name"
+
+
+class IdempotencyInProgress(InvalidRequest):
+    """409: the first request with this `Idempotency-Key` still runs; has `Retry-After`."""
+
+    status, code, retry = 409, "idempotency_in_progress", True
+    message = "The first request with this Idempotency-Key is still running. Try again in 1 second."
+
+
+class IdempotencyReplayed(InvalidRequest):
+    """409: the first request with this `Idempotency-Key` was served and billed; `X-Generation-Id` names it."""
+
+    status, code = 409, "idempotency_replayed"
+
+
+class IdempotencyKeyReused(InvalidRequest):
+    """409: the `Idempotency-Key` was sent with another body before."""
+
+    status, code = 409, "idempotency_key_reused"
+    message = "This Idempotency-Key was sent with another body within 24 hours. Send a new key with a new request."
 
 
 class InvalidAliasTarget(InvalidRequest):

@@ -17,7 +17,7 @@ from catalogue.pricing import ContradictoryUsage, Usage, cost_of, footprint_of, 
 from gateway.edge.responses import known
 from gateway.money import UNITS
 
-from . import estimator
+from . import estimator, idempotency
 from .admission import AdmittedRequest
 from .call import Shape
 from .words import without
@@ -60,7 +60,11 @@ def settle(admitted: AdmittedRequest, outcome: Delivery, *, has_checkpoint: bool
     """Settles a request and returns `usage` and `gateway_metadata` for the answer (docs/api.md#usage)."""
     unsettled = unsettled_of(admitted, outcome)
     figures, event, began = unsettled.figures, admitted.event, time.monotonic()
-    settlement = ledger.settle(unsettled, has_checkpoint=has_checkpoint)
+    try:
+        settlement = ledger.settle(unsettled, has_checkpoint=has_checkpoint)
+    except BaseException:
+        idempotency.leave_undecided(event)
+        raise
     event.settlement_seconds, event.wallet_wait_seconds = time.monotonic() - began, settlement.wallet_wait_seconds
     event.generation_id, event.settled, event.first_output_at = figures.id, figures, outcome.first_output_at
     rate_windows.spend_tokens(admitted.payer.rate_bounds, figures.total_tokens)

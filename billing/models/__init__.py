@@ -3,6 +3,7 @@
 from .checkpoint import Checkpoint
 from .daily_usage import NO_ALIAS, DailyUsage, UsageWatermark
 from .generation import FLAGS, IMPLAUSIBLE_USAGE, MALFORMED_EVENT, ZERO_USAGE, Generation
+from .idempotent_request import IdempotentRequest
 from .ledger import ImmutableRow, LedgerEntry, OverdraftAlert, Wallet
 from .notices import Notice
 from .request_failures import LONGEST_ASKED, LONGEST_MESSAGE, NOBODY, FailureDay, RequestFailure
@@ -26,6 +27,7 @@ __all__ = [
     "FrozenColumns",
     "FrozenTerms",
     "Generation",
+    "IdempotentRequest",
     "ImmutableRow",
     "LedgerEntry",
     "Notice",

@@ -11,9 +11,8 @@ from gateway.money import plain
 from ..models import PER_MILLION
 from ..pricing import rates_between
 from .model_ids import GLOBAL
-from .routes import EU_MEMBERS, JURISDICTIONS, Route
+from .routes import JURISDICTIONS, Route, is_confidential, is_stored_within, keeps_nothing
 
-EU = "EU"  # in `storage`, stands for its member states
 # The attributes of `Price` by which tokens are billed, also where a route does not state a price of their own.
 BILLED_AS = {
     "prompt": "prompt",
@@ -74,13 +73,13 @@ class PolicyCheck:
             GLOBAL in rules.locodes.texts if route.locode == GLOBAL else rules.locodes.match(route.locode)
         ):
             yield "locodes", f"region {route.locode!r}"
-        if rules.zero_data_retention and route.retention_days != 0:
+        if rules.zero_data_retention and not keeps_nothing(route):
             yield "zero_data_retention", f"{route.id!r}, which is not known to keep no data"
-        if rules.storage is not None and not _is_stored_within(route.storage, rules.storage):
+        if rules.storage is not None and not is_stored_within(route, rules.storage):
             yield "storage", f"{route.id!r}, which is not known to store data only in {_list(rules.storage)}"
         if rules.transfer is not None and route.transfer not in rules.transfer:
             yield "transfer", f"{route.id!r}, whose basis of transfer is {route.transfer or 'unknown'!r}"
-        if rules.confidential and route.confidential not in ("tee", "e2e"):
+        if rules.confidential and not is_confidential(route):
             yield "confidential", f"{route.id!r}, which is not known to compute confidentially"
         for name, most in rules.max_price.items():
             words = self._price_above(route, name, most)
@@ -107,12 +106,6 @@ class PolicyCheck:
         if highest <= most:
             return None
         return f"{route.id!r}, whose `{name}` is {plain(highest.normalize())} {self.currency}, above {plain(most)}"
-
-
-def _is_stored_within(countries: frozenset[str] | None, allowed: frozenset[str]) -> bool:
-    if countries is None:
-        return False
-    return countries <= (allowed | EU_MEMBERS if EU in allowed else allowed)
 
 
 def _list(texts: frozenset[str]) -> str:
