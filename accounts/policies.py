@@ -5,15 +5,17 @@ it is. All policies that apply to a key hold together.
 """
 
 import re
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
+from django.db.models import Q
 
-from .models import Policy
+from .models import ApiKey, Policy
 from .rate_window_store import RateLimits
 
 TAG = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}=[a-z0-9][a-z0-9._-]{0,31}")
@@ -47,9 +49,12 @@ class Budget(NamedTuple):
     period: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Rules:
-    """Holds the fields of a policy. None stands for no rule; prices and amounts are in the account's currency."""
+    """Holds the fields of a policy. None stands for no rule; prices and amounts are in the account's currency.
+
+    Two are equal if they are the same object, so that they can be keys; `rules_of` returns one for each text.
+    """
 
     models: Patterns | None = None
     providers: frozenset[str] | None = None
@@ -96,6 +101,21 @@ def applied_policies(rows: str | None) -> tuple[AppliedPolicy, ...]:
     for row in rows.split(ROWS):
         level, tag, rules, spent = row.split(COLUMNS)
         policies.append(AppliedPolicy(level, tag, rules_of(rules), spent))
+    return _in_order(policies)
+
+
+def policies_of_key(key_id: uuid.UUID) -> tuple[AppliedPolicy, ...]:
+    """Reads the policies that apply to a key, without what is spent of their budgets."""
+    key = ApiKey.objects.only("account_id", "tags").get(pk=key_id)
+    mine = Q(level=Policy.Level.ACCOUNT) | Q(key=key) | Q(level=Policy.Level.TAG, tag__in=key.tags.split())
+    found = Policy.objects.filter(mine, account_id=key.account_id).values_list("level", "tag", "rules")
+    return _in_order(
+        AppliedPolicy(level, tag, rules_of(orjson.dumps(rules, option=orjson.OPT_SORT_KEYS).decode()))
+        for level, tag, rules in found
+    )
+
+
+def _in_order(policies: Iterable[AppliedPolicy]) -> tuple[AppliedPolicy, ...]:
     return tuple(sorted(policies, key=lambda policy: (_ORDER[Policy.Level(policy.level)], policy.tag)))
 
 

@@ -11,7 +11,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.keys import KeyAuthentication
+from accounts.keys import KeyAuthentication, caller_behind
+from accounts.policies import policies_of_key
 from gateway.edge.control_view import ControlView
 from gateway.edge.responses import ANTHROPIC_VERSION
 from gateway.edge.strict_fields import ChoiceField
@@ -19,7 +20,7 @@ from gateway.edge.tables import PatternField
 from gateway.errors import ApiError, NotFound
 
 from . import anthropic_models, listing
-from .listing import Info, View, auto_info, model_info, providers, servable
+from .listing import Info, View, auto_info, is_allowed, model_info, providers, servable
 from .models import Modality, Transfer
 from .routing import health, nearest, quota, snapshot
 from .routing.model_ids import AliasId, AutoId, ExplicitId, parse_model_id
@@ -47,9 +48,10 @@ class ProvidersQuery(serializers.Serializer[Any]):
 
 
 class ModelsQuery(ProvidersQuery):
-    """Reads the filters on routes, and the one by modality."""
+    """Reads the filters on routes, the one by modality, and whether to show what policies do not allow."""
 
     modality = ChoiceField(Modality.values, required=False)
+    all = SwitchField(required=False)
 
 
 class Models(ControlView):
@@ -63,7 +65,7 @@ class Models(ControlView):
         catalogue = snapshot.current()
         query = ModelsQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
-        view = View(*_now(catalogue), **query.validated_data)
+        view = View(*_now(catalogue), **query.validated_data, **_policies(request))
         if ANTHROPIC_VERSION in request.META:
             return Response(anthropic_models.page(catalogue, view, request.query_params.dict()))
         found = listing.models(catalogue, view)
@@ -92,7 +94,7 @@ class Model(ControlView):
         except ApiError as error:
             raise NotFound(f"The catalogue lists no such model: {error.message}", param="model") from None
         catalogue = snapshot.current()
-        found = _found(catalogue, wanted, View(*_now(catalogue)))
+        found = _found(catalogue, wanted, View(*_now(catalogue), **_policies(request)))
         if found is None:
             words = nearest.suggestion(catalogue, model_id)
             raise NotFound(f"The catalogue lists no such model. {words}", param="model")
@@ -125,9 +127,16 @@ def _found(catalogue: Snapshot, wanted: ExplicitId | AutoId | AliasId, view: Vie
             offer = catalogue.offers.get((wanted.provider, wanted.canonical_id))
             routes = [] if offer is None else servable(offer, view)
             routes = [route for route in routes if wanted.locode in (None, route.locode)]
-            return model_info(offer, routes) if offer is not None and routes else None
+            routes = [route for route in routes if is_allowed(catalogue, view, route)]
+            return model_info(catalogue, view, offer, routes) if offer is not None and routes else None
         case _:
             return None
+
+
+def _policies(request: Request) -> dict[str, Any]:
+    """Returns the policies of the caller's key and the currency in which they state prices, as fields of a View."""
+    caller = caller_behind(request)
+    return {"policies": policies_of_key(caller.key_id), "currency": caller.currency}
 
 
 def _now(catalogue: Snapshot) -> tuple[date, frozenset[int]]:

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import orjson
 from django.conf import settings
 
+from accounts.policies import AppliedPolicy
 from gateway.edge.responses import known
 from gateway.money import to_json
 from gateway.server.turns import take_turns
@@ -18,6 +19,7 @@ from gateway.server.turns import take_turns
 from .models import FACTS, PER_MILLION
 from .pricing import carbon_per_token, rates_between
 from .routing.model_ids import AUTO, GLOBAL
+from .routing.policy_check import PolicyCheck
 from .routing.routes import (
     JURISDICTIONS,
     Fact,
@@ -42,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Filters a listing: by day, by used-up quotas (`held`, region ids), and by what the client asks for."""
+    """Filters a listing: by day, by used-up quotas (`held`, region ids), by policies, and by what the client asks."""
 
     today: date
     held: Collection[int] = ()
@@ -52,6 +54,9 @@ class View:
     storage: str | None = None  # a country, or EU
     transfer: str | None = None
     confidential: bool = False
+    policies: tuple[AppliedPolicy, ...] = ()
+    currency: str = "EUR"  # of the account whose policies these are
+    all: bool = False  # also shows what the policies do not allow, and marks each entry
 
     def passes(self, route: Route) -> bool:
         """Tells whether the route passes every filter on routes. A fact that is unknown passes none."""
@@ -69,12 +74,21 @@ class View:
         return any(filters)
 
 
+def is_allowed(snapshot: Snapshot, view: View, route: Route, asked: str | None = None) -> bool:
+    """Tells whether the view's policies allow a route to a request that names it, or the `auto/…` id `asked`."""
+    if not view.policies:
+        return True
+    return PolicyCheck(view.policies, snapshot.units_per_eur, view.currency, asked).denial(route) is None
+
+
 def listed(snapshot: Snapshot, view: View) -> Iterator[tuple[Offer, list[Route]]]:
     """Yields the offers that can be served now and pass the filter, with their routes that do."""
     for _, offer in sorted(snapshot.offers.items()):
         take_turns()
         if view.modality is None or offer.modality == view.modality:
             routes = servable(offer, view)
+            if not view.all:
+                routes = [route for route in routes if is_allowed(snapshot, view, route)]
             if routes:
                 yield offer, routes
 
@@ -91,8 +105,9 @@ def served_now(offer: Offer, view: View) -> list[Route]:
     return [route for route in offer.routes.values() if route.is_served and route.region_id not in view.held]
 
 
-def model_info(offer: Offer, routes: list[Route]) -> Info:
+def model_info(snapshot: Snapshot, view: View, offer: Offer, routes: list[Route]) -> Info:
     """Returns the ModelInfo of an offer, with the given routes as its regions."""
+    allowed = {route.region_id for route in routes if view.all and is_allowed(snapshot, view, route)}
     info: Info = {
         "id": offer.id,
         "object": "model",
@@ -104,6 +119,7 @@ def model_info(offer: Offer, routes: list[Route]) -> Info:
         "max_output_tokens": offer.max_output_tokens,
         "modality": offer.modality,
         "capabilities": _capabilities(offer.streaming, offer.function_calling),
+        "allowed": bool(allowed) if view.all else None,
         "retention": _fact("retention", offer.own_retention),
         "regions": [
             known(
@@ -112,6 +128,7 @@ def model_info(offer: Offer, routes: list[Route]) -> Info:
                     "locode": route.locode,
                     "pricing": None if route.published is None else _pricing(route.published),
                     "carbon_metrics": _carbon_metrics(route),
+                    "allowed": route.region_id in allowed if view.all else None,
                 }
             )
             for route in routes
@@ -164,6 +181,10 @@ def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str)
     """Returns the `auto/…` entry of a canonical model, or None if not all its eligible routes pass the filter."""
     offers = [offer for offer in snapshot.by_canonical_id.get(canonical_id, ()) if offer.modality in AUTO_MODALITIES]
     routes = [route for offer in offers for route in served_now(offer, view)]
+    auto_id = f"{AUTO}/{canonical_id}"
+    allowed = {route.region_id for route in routes if is_allowed(snapshot, view, route, auto_id)}
+    if not view.all:
+        routes = [route for route in routes if route.region_id in allowed]
     eligible = [route for route in routes if cost_in_eur(snapshot.units_per_eur, route) is not None]
     if not eligible or not all(view.passes(route) for route in eligible):
         return None
@@ -177,7 +198,7 @@ def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str)
     all_priced = len(eligible) == len(routes)
     return known(
         {
-            "id": f"{AUTO}/{canonical_id}",
+            "id": auto_id,
             "object": "model",
             "created": min(offer.created for offer in offers),
             "owned_by": canonical_id.split("/", maxsplit=1)[0],
@@ -190,6 +211,7 @@ def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str)
             "capabilities": _capabilities(
                 _any_of([offer.streaming for offer in offers]), _any_of([offer.function_calling for offer in offers])
             ),
+            "allowed": any(route.region_id in allowed for route in eligible) if view.all else None,
             "auto_routing": known(
                 {
                     "candidates": [route.id for route in ranked],
@@ -326,7 +348,7 @@ def autos(snapshot: Snapshot, view: View) -> list[Info]:
 
 
 def _build(snapshot: Snapshot, view: View) -> Listing:
-    explicit = [model_info(offer, routes) for offer, routes in in_slices(listed(snapshot, view))]
+    explicit = [model_info(snapshot, view, offer, routes) for offer, routes in in_slices(listed(snapshot, view))]
     body = orjson.dumps({"object": "list", "data": [*explicit, *autos(snapshot, view)]})
     return Listing(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 

@@ -156,12 +156,14 @@ class PolicyForm(Table):
 
 def checked_policy(snapshot: Snapshot, data: Any) -> CheckedPolicy:
     """Returns the policy as it is stored. Raises InvalidRequest, whose `param` names the field."""
+    if not isinstance(data, dict):
+        raise InvalidRequest("A policy must be an object.")
     known = {"provider": snapshot.upstreams, "place": [*Place.objects.values_list("code", flat=True)]}
     form = PolicyForm(data=data, context=known)
     if not form.is_valid():
         rule, path = first_fault(form.errors)
         ended = rule if rule.endswith(".") else f"{rule}."
-        raise InvalidRequest.of_field(path, ended) if path else InvalidRequest(f"A policy {ended}")
+        raise InvalidRequest.of_field(path or "policy", ended)
     rules = _plain(form.validated_data)
     return CheckedPolicy(rules, [*_warnings(snapshot, rules.get("models", ()))])
 

@@ -198,6 +198,23 @@ def test_many_clients_overshoot_a_budget_by_no_more_than_what_was_in_flight(cust
     assert ask(customer, "tied").status_code in (200, 402)
 
 
+def test_the_list_of_models_has_what_the_key_may_use_and_marks_the_rest_if_asked(customer: Customer) -> None:
+    set_policy(customer, *KEY, models=["sim/test/carbon", "auto/test/carbon"], locodes=["DE*"])
+    found = customer.http.get("/v1/models").json()["data"]
+    assert [entry["id"] for entry in found] == ["sim/test/carbon", "auto/test/carbon"]
+    assert [region["locode"] for region in found[0]["regions"]] == ["DEFRA"]
+    assert found[1]["auto_routing"]["candidates"] == ["sim/test/carbon/DEFRA"]
+    everything = {entry["id"]: entry for entry in customer.http.get("/v1/models?all=true").json()["data"]}
+    assert len(everything) > 20
+    assert {slug: entry["allowed"] for slug, entry in everything.items() if entry["allowed"]} == {
+        "sim/test/carbon": True,
+        "auto/test/carbon": True,
+    }
+    assert [region["allowed"] for region in everything["second/test/carbon"]["regions"]] == [False]
+    assert customer.http.get("/v1/models/second/test/carbon").status_code == 404
+    assert customer.http.get("/v1/models?all=yes").json()["error"]["param"] == "all"
+
+
 def test_a_new_key_is_given_the_default_policy(customer: Customer) -> None:
     set_policy(customer, "--default", providers=["second"])
     answer(customer, "tied")  # keys that exist are left alone
