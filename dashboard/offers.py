@@ -78,10 +78,16 @@ class ModelsForm(forms.Form):
             del self.fields["everything"]
 
     def within(self, view: View) -> View:
-        names = ("jurisdiction", "modality", "storage", "transfer")
-        chosen = {name: self.cleaned_data[name] or None for name in names}
-        switches = {name: self.cleaned_data[name] for name in ("zero_data_retention", "confidential")}
-        return replace(view, **chosen, **switches)
+        chosen = self.cleaned_data
+        return replace(
+            view,
+            jurisdiction=chosen["jurisdiction"] or None,
+            modality=chosen["modality"] or None,
+            zero_data_retention=chosen["zero_data_retention"],
+            storage=chosen["storage"] or None,
+            transfer=chosen["transfer"] or None,
+            confidential=chosen["confidential"],
+        )
 
     def finds(self, offer: Offer, route: Route) -> bool:
         """Tells whether the provider is the chosen one, if any, and each word is in the route's names or ids."""

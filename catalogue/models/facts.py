@@ -1,5 +1,7 @@
 """Defines the facts on what a provider does with data, each with the columns of its source and date."""
 
+from datetime import date
+
 from django.db import models
 
 # The key of each fact's value in a catalogue file and in the API. Its column is `{fact}_{key}`.
@@ -32,6 +34,6 @@ def source_column() -> models.CharField[str, str]:
     return models.CharField(max_length=500, blank=True, default="", db_default="", help_text="Where it says so.")
 
 
-def as_of_column() -> models.DateField[str | None, str | None]:
+def as_of_column() -> models.DateField[str | date | None, date | None]:
     """Returns the column of the day on which a fact's source was read."""
     return models.DateField(null=True, blank=True, help_text="When that was read.")

@@ -203,8 +203,8 @@ def test_a_switch_that_is_off_filters_nothing(seed: Seed, read: Read, query: str
 
 def test_the_list_that_is_read_all_the_time_is_kept_however_many_filters_are_tried(seed: Seed, read: Read) -> None:
     seed(FACTS)
-    today = timezone.now().date()
-    catalogue_now = snapshot.current()
+    snapshot.refresh()
+    today, catalogue_now = timezone.now().date(), snapshot.current()
     kept = listing.models(catalogue_now, View(today))
     for first, second in itertools.product("ABCDEFGH", repeat=2):
         listing.models(catalogue_now, View(today, storage=first + second))
