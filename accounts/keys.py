@@ -36,6 +36,7 @@ from gateway.observing.write_behind import WriteBehind
 from . import names
 from .models import TOKEN_PREFIX, Account, ApiKey, User
 
+# Any printable ASCII except quotes, also beyond base64url: an unknown key is "not registered" rather than "malformed".
 _TOKEN = re.compile(rf"{TOKEN_PREFIX}[!#-&(-~]{{43}}")
 
 LIFETIMES: dict[str, timedelta | None] = {
@@ -97,7 +98,7 @@ def issue(
     if account.suspended_at is not None:
         raise refusal_of_account(is_closed=account.closed_at is not None)
     name = _checked(name)
-    token, window = new_token(), LIFETIMES[lifetime]
+    token, time_left = new_token(), LIFETIMES[lifetime]
     key = ApiKey(
         account=account,
         name=name,
@@ -107,7 +108,7 @@ def issue(
         rpm=rpm,
         tpm=tpm,
         created_by=created_by,
-        expires_at=None if window is None else timezone.now() + window,
+        expires_at=None if time_left is None else timezone.now() + time_left,
     )
     with unique_name(account, name), transaction.atomic():
         key.save(force_insert=True)
@@ -154,7 +155,7 @@ def delete(key: ApiKey) -> bool:
 
 
 def purge_expired(now: datetime) -> int:
-    """Removes the verifiers of expired keys; returns how many."""
+    """Removes the verifiers of expired keys. Returns the number of these keys."""
     return ApiKey.objects.filter(expires_at__lte=now, verifier__isnull=False).update(verifier=None)
 
 
@@ -165,7 +166,7 @@ class Caller:
     key_id: uuid.UUID
     account_id: uuid.UUID
     currency: str
-    is_suspended: bool = False  # also if it is closed
+    is_suspended: bool = False  # a closed account is suspended too
     is_closed: bool = False
     is_authenticated: bool = True
 
@@ -192,11 +193,11 @@ def token_of(environ: Mapping[str, Any]) -> str:
     return bearer_token(SCHEME + key)
 
 
-def verify_key(token: str, kept: bytes | memoryview | None, expires_at: datetime | None, now: datetime) -> None:
-    """Raises ApiKeyExpired or ApiKeyNotRegistered unless the token matches `kept`, the verifier in the key's row."""
+def verify_key(token: str, stored: bytes | memoryview | None, expires_at: datetime | None, now: datetime) -> None:
+    """Raises ApiKeyExpired or ApiKeyNotRegistered unless the token matches `stored`, the verifier in the key's row."""
     if expires_at is not None and expires_at <= now:
         raise ApiKeyExpired
-    if kept is None or not hmac.compare_digest(verifier(token), kept):
+    if stored is None or not hmac.compare_digest(verifier(token), stored):
         raise ApiKeyNotRegistered
 
 
@@ -232,7 +233,7 @@ def caller_of(token: str, event: RequestEvent | None = None) -> Caller:
     return Caller(row["id"], row["account_id"], row["currency"], is_suspended, is_closed)
 
 
-def caller_behind(request: Request) -> Caller:
+def caller_of_request(request: Request) -> Caller:
     """Returns the caller of a request in a view of the control plane."""
     caller: Caller = request.user  # type: ignore[assignment]  # BearerAuthentication sets it
     return caller

@@ -16,7 +16,7 @@ import orjson
 from django.db.models import Q
 
 from .models import ApiKey, Policy
-from .rate_window_store import RateLimits
+from .rate_window_rule import RateLimits
 
 TAG = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}=[a-z0-9][a-z0-9._-]{0,31}")
 TAG_RULE = "name=value, each 1 to 32 characters of lowercase a-z, 0-9, '.', '_' or '-', starting with a letter or digit"

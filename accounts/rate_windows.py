@@ -1,6 +1,6 @@
 """Limits the requests and tokens of a key, its tags and its account in any sixty seconds.
 
-accounts/rate_window_store.py has the rule, and docs/decisions/0004 the reasons for it.
+accounts/rate_window_rule.py has the rule, and docs/decisions/0004 the reasons for it.
 """
 
 import uuid
@@ -13,7 +13,7 @@ from gateway.errors import KeyLimitReached
 
 from .models import Policy
 from .policies import AppliedPolicy
-from .rate_window_store import RateBound, RateLimits, Windows
+from .rate_window_rule import RateBound, RateLimits, Windows
 from .windows_in_memory import MemoryWindows
 from .windows_in_redis import RedisWindows
 

@@ -1,4 +1,4 @@
-"""Keeps the windows in this worker's memory (accounts/rate_window_store.py has the rule)."""
+"""Keeps the windows in this worker's memory (accounts/rate_window_rule.py has the rule)."""
 
 import time
 from collections import defaultdict
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from gateway.edge.address_limit import AddressCheck
 
-from .rate_window_store import WINDOW_SECONDS, BoundState, RateBound, WindowState
+from .rate_window_rule import WINDOW_SECONDS, BoundState, RateBound, WindowState
 
 Counters = dict[int, int]  # what was counted, by second
 

@@ -1,4 +1,4 @@
-"""Keeps the windows in Redis, for all workers together (accounts/rate_window_store.py has the rule)."""
+"""Keeps the windows in Redis, for all workers together (accounts/rate_window_rule.py has the rule)."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -7,19 +7,19 @@ from gateway.edge.address_limit import AddressCheck
 from gateway.edge.address_windows import COUNT_ADDRESS
 from gateway.fastpath.redis import Script, shared_store
 
-from .rate_window_store import WINDOW_SECONDS, BoundState, RateBound, Windows, WindowState
+from .rate_window_rule import WINDOW_SECONDS, BoundState, RateBound, Windows, WindowState
 
 CLOCK = "redis.call('TIME')[1]"
 
 # Defines `now` and `window_seconds`. The two words in capitals are replaced by an expression and a number.
-TIME = """
+LUA_TIME = """
 local now, window_seconds = tonumber(CLOCK), WINDOW_SECONDS
 """
 
-# Opens and counts in a window. It is a hash: a counter for each second in which something was counted, their sum, and
-# the first and the last of these seconds. Expired seconds are removed at most once a second, so reading a window costs
-# the same whatever its length.
-WINDOW = """
+# `open` reads a window and drops what has expired; `add` counts in it. A window is a hash: a counter for each second in
+# which something was counted, their sum, and the first and the last of these seconds. Expired seconds are removed at
+# most once a second, so reading a window costs the same whatever its length.
+LUA_WINDOW = """
 local function counters(key, first, last)
   local seconds = {}
   for second = first, last do seconds[#seconds + 1] = second end
@@ -48,9 +48,11 @@ local function add(window, amount)
 end
 """
 
-# Admits a request: KEYS are the windows of requests and of tokens of each bound and the counter of the address, ARGV
-# the limits and the limit and seconds of the address. Returns the wait of the address, then the states of all windows.
-ADMIT = """
+# Admits a request.
+# KEYS: the windows of requests and of tokens of each bound, then the counter of the address.
+# ARGV: the limits of requests and of tokens of each bound, then the limit of the address and its seconds.
+# Returns the seconds that the address has to wait, then `remaining`, `reset` and `wait` of each window.
+LUA_ADMIT = """
 -- 1. Count it for the address. What is refused there is not counted for the bounds.
 local count = #KEYS - 1
 local wait = count_address(KEYS[count + 1], ARGV[count + 1], ARGV[count + 2])
@@ -90,7 +92,7 @@ return redis.status_reply('0 ' .. table.concat(states, ' '))
 """
 
 # Adds tokens to the window KEYS[1].
-SPEND = """
+LUA_SPEND = """
 add(open(KEYS[1]), tonumber(ARGV[1]))
 return 1
 """
@@ -103,10 +105,10 @@ class RedisWindows:
     """
 
     def __init__(self, while_away: Windows, *, clock: str = CLOCK) -> None:
-        time = TIME.replace("WINDOW_SECONDS", str(WINDOW_SECONDS)).replace("CLOCK", clock)
+        time = LUA_TIME.replace("WINDOW_SECONDS", str(WINDOW_SECONDS)).replace("CLOCK", clock)
         self._while_away = while_away
-        self._admit = cache(lambda bounds: Script(time + WINDOW + COUNT_ADDRESS + ADMIT, keys=2 * bounds + 1))
-        self._spend = Script(time + WINDOW + SPEND)
+        self._admit = cache(lambda bounds: Script(time + LUA_WINDOW + COUNT_ADDRESS + LUA_ADMIT, keys=2 * bounds + 1))
+        self._spend = Script(time + LUA_WINDOW + LUA_SPEND)
 
     def admit(self, bounds: Sequence[RateBound], address: AddressCheck) -> list[BoundState]:
         counter, *rate = address.arguments

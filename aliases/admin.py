@@ -24,7 +24,7 @@ class AliasAdmin(RecordAdmin):
 
 @admin.register(AliasEvent)
 class AliasEventAdmin(ExactSearchAdmin):
-    """Shows the history of all aliases, also deleted ones."""
+    """Shows the history of all aliases, including deleted ones."""
 
     list_display = (
         "created_at",

@@ -4,7 +4,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.keys import caller_behind
+from accounts.keys import caller_of_request
 from accounts.models import Account
 from billing.usage.replica import from_replica
 from catalogue.routing import snapshot
@@ -22,7 +22,7 @@ class Aliases(ControlView):
     doing = "listing or creating aliases"
 
     def get(self, request: Request) -> Response:
-        account = Account.objects.get(pk=caller_behind(request).account_id)
+        account = Account.objects.get(pk=caller_of_request(request).account_id)
         found = AliasSerializer(Alias.objects.filter(account=account), many=True).data
         return Response({"aliases": found, "quota": {"used": len(found), "max": changes.limit_of(account)}})
 
@@ -33,7 +33,8 @@ class Aliases(ControlView):
         if target is None:
             raise InvalidAliasTarget(targets.SHAPES_MESSAGE)
         _require_routable(request, target)
-        alias = changes.create(caller_behind(request).account_id, name, target, by=caller_behind(request).key_id)
+        caller = caller_of_request(request)
+        alias = changes.create(caller.account_id, name, target, by=caller.key_id)
         return Response(AliasSerializer(alias).data, status=201)
 
 
@@ -43,10 +44,10 @@ class NamedAlias(ControlView):
     doing = "reading or changing the alias"
 
     def get(self, request: Request, name: str) -> Response:
-        return Response(AliasSerializer(changes.find(caller_behind(request).account_id, name)).data)
+        return Response(AliasSerializer(changes.find(caller_of_request(request).account_id, name)).data)
 
     def patch(self, request: Request, name: str) -> Response:
-        account_id = caller_behind(request).account_id
+        account_id = caller_of_request(request).account_id
         changes.find(account_id, name)
         body = self.json_body(request)
         new_name = None if body.get("name") is None else alias_name(body["name"])
@@ -55,16 +56,16 @@ class NamedAlias(ControlView):
             raise InvalidRequest("Send a new `name`, a target, or both.")
         if target is not None:
             _require_routable(request, target)
-        alias = changes.change(account_id, name, name=new_name, target=target, by=caller_behind(request).key_id)
+        alias = changes.change(account_id, name, name=new_name, target=target, by=caller_of_request(request).key_id)
         return Response(AliasSerializer(alias).data)
 
     def delete(self, request: Request, name: str) -> Response:
-        changes.delete(caller_behind(request).account_id, name, by=caller_behind(request).key_id)
+        changes.delete(caller_of_request(request).account_id, name, by=caller_of_request(request).key_id)
         return Response(status=204)
 
 
 def _require_routable(request: Request, target: targets.Target) -> None:
-    targets.require_routable(target, snapshot.current(), timezone.now().date(), caller_behind(request).currency)
+    targets.require_routable(target, snapshot.current(), timezone.now().date(), caller_of_request(request).currency)
 
 
 class AliasStats(ControlView):
@@ -74,7 +75,7 @@ class AliasStats(ControlView):
 
     @from_replica
     def get(self, request: Request, name: str) -> Response:
-        alias = changes.find(caller_behind(request).account_id, name)
+        alias = changes.find(caller_of_request(request).account_id, name)
         query = StatsQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
         days = query.validated_data["days"]
@@ -88,7 +89,7 @@ class AliasHistory(ControlView):
     doing = "reading the alias's history"
 
     def get(self, request: Request, name: str) -> Response:
-        alias = changes.find(caller_behind(request).account_id, name)
+        alias = changes.find(caller_of_request(request).account_id, name)
         query = HistoryQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
         events = AliasEvent.objects.filter(alias_id=alias.pk)[: query.validated_data["limit"]]

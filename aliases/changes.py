@@ -1,6 +1,6 @@
 """Creates, changes and deletes aliases, and records an event for each change.
 
-Locks the account's row, so that its limit holds and names stay unique.
+Each of them locks the account's row, so that its limit holds and names stay unique.
 """
 
 import uuid
@@ -16,10 +16,10 @@ from catalogue.routing.model_ids import ALIAS_NAME, GLOBAL
 from gateway.errors import AliasExists, AliasLimitReached, AliasNotFound, InvalidAliasTarget
 
 from .models import Alias, AliasEvent
-from .resolve import absent
+from .resolve import alias_not_found
 from .targets import Target
 
-Maker = User | uuid.UUID | None  # a person, or the id of a key; None for an operator's program
+Author = User | uuid.UUID | None  # a person, or the id of a key; None for an operator's program
 
 
 def find(account_id: uuid.UUID, name: str) -> Alias:
@@ -28,7 +28,7 @@ def find(account_id: uuid.UUID, name: str) -> Alias:
     # An invalid name is not looked up: it may hold a NUL, which PostgreSQL rejects.
     alias = Alias.objects.filter(account_id=account_id, name=wanted).first() if ALIAS_NAME.fullmatch(wanted) else None
     if alias is None:
-        raise absent(account_id, name[:64])
+        raise alias_not_found(account_id, name[:64])
     return alias
 
 
@@ -37,8 +37,8 @@ def limit_of(account: Account) -> int:
     return int(settings.GATEWAY_ALIAS_LIMIT) if account.alias_limit is None else account.alias_limit
 
 
-def create(account_id: uuid.UUID, name: str, target: Target, *, by: Maker = None) -> Alias:
-    """Creates an alias. Raises AliasExists, or else AliasLimitReached."""
+def create(account_id: uuid.UUID, name: str, target: Target, *, by: Author = None) -> Alias:
+    """Creates an alias. Raises AliasExists, AliasLimitReached."""
     with transaction.atomic():
         account = locked(account_id)
         _require_free(account_id, name)
@@ -47,9 +47,9 @@ def create(account_id: uuid.UUID, name: str, target: Target, *, by: Maker = None
             raise AliasLimitReached(f"All {limit} alias slots of this account are in use.")
         now = timezone.now()
         alias = Alias(account_id=account_id, name=name, created_at=now, updated_at=now)
-        _point(alias, target)
+        _set_target(alias, target)
         alias.save(force_insert=True)
-        _note(alias, AliasEvent.Type.CREATED, now, by, new_name=name, new_target=alias.target)
+        _record_event(alias, AliasEvent.Type.CREATED, now, by, new_name=name, new_target=alias.target)
     return alias
 
 
@@ -59,15 +59,15 @@ def change(
     *,
     name: str | None = None,
     target: Target | None = None,
-    only: uuid.UUID | None = None,
-    by: Maker = None,
+    expected_id: uuid.UUID | None = None,
+    by: Author = None,
 ) -> Alias:
     """Renames and repoints an alias, in one transaction. Raises AliasNotFound, InvalidAliasTarget, AliasExists.
 
-    `only` is the id that the alias must have: the name may have passed to another alias.
+    The name may have passed to another alias: if `expected_id` is given, an alias with another id is not found.
     """
     with transaction.atomic():
-        alias = _locked_alias(account_id, current_name, only)
+        alias = _locked_alias(account_id, current_name, expected_id)
         if target is not None and not target.states_locode and alias.locode != GLOBAL:
             raise InvalidAliasTarget(
                 f"The target has no locode, and {alias.full_name!r} is pinned to {alias.locode}: "
@@ -78,29 +78,29 @@ def change(
         repointed = target is not None and str(target) != alias.target
         if renamed and name is not None:
             _require_free(account_id, name)
-            _note(alias, AliasEvent.Type.RENAMED, now, by, old_name=alias.name, new_name=name)
+            _record_event(alias, AliasEvent.Type.RENAMED, now, by, old_name=alias.name, new_name=name)
             alias.name = name
         if repointed and target is not None:
-            _note(alias, AliasEvent.Type.REPOINTED, now, by, old_target=alias.target, new_target=str(target))
-            _point(alias, target)
+            _record_event(alias, AliasEvent.Type.REPOINTED, now, by, old_target=alias.target, new_target=str(target))
+            _set_target(alias, target)
         if renamed or repointed:
             alias.updated_at = now
             alias.save(force_update=True)
     return alias
 
 
-def delete(account_id: uuid.UUID, name: str, *, only: uuid.UUID | None = None, by: Maker = None) -> None:
-    """Deletes an alias; `only` is the id that it must have. Raises AliasNotFound."""
+def delete(account_id: uuid.UUID, name: str, *, expected_id: uuid.UUID | None = None, by: Author = None) -> None:
+    """Deletes an alias. Takes `expected_id` as `change` does. Raises AliasNotFound."""
     with transaction.atomic():
-        alias = _locked_alias(account_id, name, only)
-        _note(alias, AliasEvent.Type.DELETED, timezone.now(), by, old_name=alias.name, old_target=alias.target)
+        alias = _locked_alias(account_id, name, expected_id)
+        _record_event(alias, AliasEvent.Type.DELETED, timezone.now(), by, old_name=alias.name, old_target=alias.target)
         alias.delete()
 
 
-def _locked_alias(account_id: uuid.UUID, name: str, only: uuid.UUID | None) -> Alias:
+def _locked_alias(account_id: uuid.UUID, name: str, expected_id: uuid.UUID | None) -> Alias:
     locked(account_id)
     alias = find(account_id, name)
-    if only is not None and alias.pk != only:  # another alias has this name now
+    if expected_id is not None and alias.pk != expected_id:  # another alias has this name now
         raise AliasNotFound
     return alias
 
@@ -110,11 +110,11 @@ def _require_free(account_id: uuid.UUID, name: str) -> None:
         raise AliasExists(f"This account already has an alias named {name!r}.")
 
 
-def _point(alias: Alias, target: Target) -> None:
+def _set_target(alias: Alias, target: Target) -> None:
     alias.provider, alias.canonical_id, alias.locode = target.provider, target.canonical_id, target.locode
 
 
-def _note(alias: Alias, event_type: AliasEvent.Type, now: datetime, by: Maker, **values: str) -> None:
+def _record_event(alias: Alias, event_type: AliasEvent.Type, now: datetime, by: Author, **values: str) -> None:
     AliasEvent.objects.create(
         account_id=alias.account_id,
         alias_id=alias.pk,

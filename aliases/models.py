@@ -10,7 +10,7 @@ from gateway.ids import uuid7
 
 
 class Alias(models.Model):
-    """Is a name for a pinned route. The target is stored as text, and each request looks it up."""
+    """Gives a pinned route a name of the account's own. Its target is stored as text, and each request looks it up."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="aliases")

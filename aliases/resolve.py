@@ -56,7 +56,7 @@ def resolve(
             return Resolution(plan_route(snapshot, wanted, needs, now, event))
         row = read_row(BY_NAME, account_id, wanted.name)  # not cached: a repoint acts on the very next request
         if row is None:
-            raise absent(account_id, wanted.name, param="model")
+            raise alias_not_found(account_id, wanted.name, param="model")
         alias_id, *target = row
         if event is not None:
             event.alias_id = alias_id
@@ -73,7 +73,7 @@ def ids_of(named: Collection[AccountAlias]) -> dict[AccountAlias, uuid.UUID]:
     }
 
 
-def absent(account_id: uuid.UUID, name: str, *, param: str | None = None) -> AliasNotFound:
+def alias_not_found(account_id: uuid.UUID, name: str, *, param: str | None = None) -> AliasNotFound:
     """Returns the error for an unknown alias; its message names similar aliases of the account."""
     try:
         own = Alias.objects.filter(account_id=account_id).order_by("name").values_list("name", flat=True)

@@ -12,7 +12,10 @@ from .models import Alias, AliasEvent
 
 
 def alias_name(value: Any) -> str:
-    """Returns a name without `alias/`, in lower case. Raises InvalidAliasName."""
+    """Checks an alias's own name, which has no `alias/` in front, and returns it in lower case.
+
+    Raises InvalidAliasName.
+    """
     # Only ASCII is accepted: in lower case the Kelvin sign, for example, becomes a plain `k`.
     name = value.lower() if isinstance(value, str) and value.isascii() else ""
     if not ALIAS_NAME.fullmatch(name):

@@ -10,7 +10,7 @@ from accounts.models import Account, Membership, User
 from accounts.names import tidied
 from catalogue.models import ExchangeRate
 
-from .ledger import entries as ledger
+from .ledger import credits as ledger
 from .models import Wallet
 
 OPENING_REFERENCE = "opening"

@@ -13,8 +13,8 @@ from accounts.models import Account
 from gateway.money import MAX_MONEY, MONEY_PLACES, plain
 from gateway.pages.admin import RowPages
 
-from .ledger import entries as ledger
-from .ledger.entries import Credit
+from .ledger import credits as ledger
+from .ledger.credits import BookedCredit
 from .models import LedgerEntry, Wallet
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,8 @@ GRANT, CORRECTION = LedgerEntry.Kind.GRANT, LedgerEntry.Kind.CORRECTION
 class CreditForm(forms.Form):
     """Reads a grant or a correction on one account."""
 
-    # The reference must be new, except in a confirmed form: one that is sent twice books once, without an error.
+    # The reference must be new. A confirmed form may repeat it: if the form is sent twice, the second one books nothing
+    # and is no error.
 
     kind = forms.ChoiceField(
         choices=[(GRANT.value, "Grant"), (CORRECTION.value, "Correction")],
@@ -95,10 +96,11 @@ class CreditPages(RowPages):
         account: Account = self.row_or_404(request, object_id, allowed=allowed)
         confirmed = "confirmed" in request.POST
         form = CreditForm(request.POST if request.method == "POST" else None, account=account, confirmed=confirmed)
+        # `change` is the button of the confirmation that goes back to the form.
         if "change" in request.POST or not form.is_valid():
             return self._page(request, account, form)
         if not confirmed:
-            return self._page(request, account, form, asks=True)
+            return self._page(request, account, form, is_confirmation=True)
         return self._book(request, account, form)
 
     def _book(self, request: HttpRequest, account: Account, form: CreditForm) -> HttpResponse:
@@ -118,7 +120,7 @@ class CreditPages(RowPages):
         self._report(request, account, fields, credit)
         return HttpResponseRedirect(reverse("admin:accounts_account_change", args=[account.pk]))
 
-    def _report(self, request: HttpRequest, account: Account, fields: dict[str, Any], credit: Credit) -> None:
+    def _report(self, request: HttpRequest, account: Account, fields: dict[str, Any], credit: BookedCredit) -> None:
         if credit.repeated:
             message = f"The reference {fields['reference']!r} is already recorded; nothing changed."
             self.message_user(request, message, messages.WARNING)
@@ -128,17 +130,19 @@ class CreditPages(RowPages):
         message = f"Recorded a {fields['kind']} of {amount}. The balance is {plain(credit.balance)} {account.currency}."
         self.message_user(request, message, messages.SUCCESS)
 
-    def _page(self, request: HttpRequest, account: Account, form: CreditForm, *, asks: bool = False) -> HttpResponse:
+    def _page(
+        self, request: HttpRequest, account: Account, form: CreditForm, *, is_confirmation: bool = False
+    ) -> HttpResponse:
         balance = Wallet.objects.get(pk=account.pk).balance
         return self.row_page(
             request,
             "admin/billing/credit.html",
             account,
             form,
-            title="Confirm this credit" if asks else "Add credit",
-            asks=asks,
+            title="Confirm this credit" if is_confirmation else "Add credit",
+            is_confirmation=is_confirmation,
             balance=balance,
-            balance_after=balance + form.cleaned_data["amount"] if asks else None,
+            balance_after=balance + form.cleaned_data["amount"] if is_confirmation else None,
         )
 
 

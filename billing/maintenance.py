@@ -1,4 +1,4 @@
-"""Does the upkeep of billing.
+"""Settles what was left over, rolls usage up, and sends due mail.
 
 `Recovery` settles the spool and sweeps in the beat of each worker, in which billing/apps.py lists the other jobs. The
 command `maintain` does all of it in one round, by `maintain_once`, whether or not workers run.
@@ -16,8 +16,8 @@ from .ledger.checkpoints import STALE_SECONDS, is_anything_stale, sweep
 from .ledger.settlement import replay_spool
 from .usage import rollups
 
-LOOK_EVERY_SECONDS = 15.0
-FROZEN_SECONDS = 30.0
+SWEEP_EVERY_SECONDS = 15.0
+STALLED_SECONDS = 30.0  # a worker whose beat comes this late was stalled
 
 
 @dataclass(slots=True)
@@ -28,28 +28,29 @@ class Recovery:
     was stalled: until then the checkpoint of a live stream may look stale.
     """
 
+    # Times on the monotonic clock: of the last disturbance, of the last sweep or try of one, and of the last beat.
     quiet_since: float = field(default_factory=time.monotonic)
-    looked_at: float = field(default_factory=time.monotonic)
+    swept_at: float = field(default_factory=time.monotonic)
     worked_at: float = field(default_factory=time.monotonic)
 
     def start(self) -> None:
         """Releases files in the spool that dead workers had claimed, when the worker starts."""
-        self.quiet_since = self.looked_at = self.worked_at = time.monotonic()
+        self.quiet_since = self.swept_at = self.worked_at = time.monotonic()
         spool.reclaim()
 
     def work(self) -> None:
-        """Does what is due. Called once a second."""
-        if time.monotonic() - self.worked_at > FROZEN_SECONDS:
+        """Does what is due. The worker's beat calls it once a second."""
+        if time.monotonic() - self.worked_at > STALLED_SECONDS:
             self.quiet_since = time.monotonic()
         try:
             replay_spool()
-            if time.monotonic() - self.looked_at > LOOK_EVERY_SECONDS:
-                self._look()
+            if time.monotonic() - self.swept_at > SWEEP_EVERY_SECONDS:
+                self._sweep()
         finally:
             self.worked_at = time.monotonic()
 
-    def _look(self) -> None:
-        now = self.looked_at = time.monotonic()
+    def _sweep(self) -> None:
+        now = self.swept_at = time.monotonic()
         spool.reclaim()
         try:
             if is_anything_stale() and now - self.quiet_since > STALE_SECONDS:
@@ -60,12 +61,12 @@ class Recovery:
 
 
 class MaintenanceCounts(NamedTuple):
-    """Counts what was settled (`spooled`, `orphaned`), and what a person has to look at (`poisoned`, `unsettled`)."""
+    """Counts the files of the spool and the checkpoints that were settled, and those that a person has to look at."""
 
-    spooled: int
-    orphaned: int
-    poisoned: int
-    unsettled: int
+    spooled: int  # files that were settled
+    orphaned: int  # checkpoints that were settled
+    poisoned: int  # files that cannot be settled
+    unsettled: int  # checkpoints that cannot be settled
 
 
 def maintain_once() -> MaintenanceCounts:

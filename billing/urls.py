@@ -2,10 +2,10 @@
 
 from django.urls import re_path
 
-from . import api
+from . import records_api
 
 urlpatterns = [
-    re_path(r"^generations/?$", api.Generations.as_view()),
-    re_path(r"^generation/(?P<generation_id>[^/]+)/?$", api.GenerationDetail.as_view()),
-    re_path(r"^metrics/(?P<generation_id>[^/]+)/?$", api.Metrics.as_view()),
+    re_path(r"^generations/?$", records_api.Generations.as_view()),
+    re_path(r"^generation/(?P<generation_id>[^/]+)/?$", records_api.GenerationDetail.as_view()),
+    re_path(r"^metrics/(?P<generation_id>[^/]+)/?$", records_api.Metrics.as_view()),
 ]

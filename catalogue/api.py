@@ -1,5 +1,6 @@
 """Answers `GET /v1/models`, `/v1/models/{model}` and `/v1/providers`."""
 
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -11,7 +12,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.keys import KeyAuthentication, caller_behind
+from accounts.keys import KeyAuthentication, caller_of_request
 from accounts.policies import policies_of_key
 from gateway.edge.control_view import ControlView
 from gateway.edge.responses import ANTHROPIC_VERSION
@@ -65,7 +66,7 @@ class Models(ControlView):
         catalogue = snapshot.current()
         query = ModelsQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
-        view = View(*_now(catalogue), **query.validated_data, **_policies(request))
+        view = _with_policies(View(*_now(catalogue), **query.validated_data), request)
         if ANTHROPIC_VERSION in request.META:
             return Response(anthropic_models.page(catalogue, view, request.query_params.dict()))
         found = listing.models(catalogue, view)
@@ -94,7 +95,7 @@ class Model(ControlView):
         except ApiError as error:
             raise NotFound(f"The catalogue lists no such model: {error.message}", param="model") from None
         catalogue = snapshot.current()
-        found = _found(catalogue, wanted, View(*_now(catalogue), **_policies(request)))
+        found = _found(catalogue, wanted, _with_policies(View(*_now(catalogue)), request))
         if found is None:
             words = nearest.suggestion(catalogue, model_id)
             raise NotFound(f"The catalogue lists no such model. {words}", param="model")
@@ -133,10 +134,10 @@ def _found(catalogue: Snapshot, wanted: ExplicitId | AutoId | AliasId, view: Vie
             return None
 
 
-def _policies(request: Request) -> dict[str, Any]:
-    """Returns the policies of the caller's key and the currency in which they state prices, as fields of a View."""
-    caller = caller_behind(request)
-    return {"policies": policies_of_key(caller.key_id), "currency": caller.currency}
+def _with_policies(view: View, request: Request) -> View:
+    """Returns the view with the policies of the caller's key, and the currency in which they state prices."""
+    caller = caller_of_request(request)
+    return replace(view, policies=policies_of_key(caller.key_id), currency=caller.currency)
 
 
 def _now(catalogue: Snapshot) -> tuple[date, frozenset[int]]:

@@ -156,7 +156,7 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     form: forms.Form = rename if action == "rename" else repoint
     if form.is_valid():
         try:
-            changes.change(alias.account_id, alias.name, **form.cleaned_data, only=alias.pk, by=current.person)
+            changes.change(alias.account_id, alias.name, **form.cleaned_data, expected_id=alias.pk, by=current.person)
         except AliasNotFound:
             raise Http404 from None
         except ApiError as error:
@@ -187,7 +187,7 @@ def delete_alias(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     if request.method != "POST":
         return current.page(request, "delete_alias", {"alias": alias})
     try:
-        changes.delete(alias.account_id, alias.name, only=alias.pk, by=current.person)
+        changes.delete(alias.account_id, alias.name, expected_id=alias.pk, by=current.person)
     except AliasNotFound:
         return _gone(request, alias_id)
     messages.success(request, f"{alias.full_name} has been deleted.")

@@ -15,7 +15,7 @@ from django.utils import timezone
 from accounts import keys
 from accounts.models import Account, ApiKey, Membership, User
 from billing.accounts import OPENING_REFERENCE, open_account
-from billing.ledger import entries as ledger
+from billing.ledger import credits as ledger
 from catalogue import loader
 
 from . import sample_data

@@ -24,7 +24,7 @@ from aliases.resolve import resolve
 from aliases.targets import Target
 from billing.accounts import open_account
 from billing.ledger import booking as ledger
-from billing.ledger import entries
+from billing.ledger import credits
 from billing.ledger.unsettled import terms_of
 from billing.models import Generation
 from billing.usage import rollups
@@ -130,7 +130,7 @@ def _serve(account: Account, draw: random.Random, moments: list[datetime]) -> No
             with clock_at(moment):
                 target = Target("scaleway", "mistralai/mistral-medium-3.5", "FRPAR")
                 changes.change(account.pk, "assistant", target=target)
-                entries.grant(account.pk, Decimal(60), "invoice 2026-1041")
+                credits.grant(account.pk, Decimal(60), "invoice 2026-1041")
         habit = draw.choices(HABITS, [habit.weight for habit in HABITS])[0]
         with clock_at(moment):
             _request(account, keys_by_name[habit.key], draw, habit, moment)

@@ -28,6 +28,8 @@ ApiError (500 internal_server_error)
 └── StepFailed 500
 
 Domain code raises these; only `gateway.edge.exception_handler` turns one into a body.
+
+A new code also needs its words in `dashboard/parts/advice.yaml`, and its place in `reference/openapi.yaml`.
 """
 
 import logging

@@ -67,7 +67,7 @@ def post_worker_init(worker: object) -> None:
     from .fastpath import http_server
 
     worker.cfg.set("graceful_timeout", int(settings.GATEWAY_DRAIN_TIMEOUT))  # type: ignore[attr-defined]
-    worker.refusal, worker.overload = broken_http.refusal_of, overload.overload  # type: ignore[attr-defined]
+    worker.refusal_of, worker.overload = broken_http.refusal_of, overload.overload  # type: ignore[attr-defined]
     if fastpath.is_on():
         RequestParser.mesg_class = http_server.Request
         wsgi.Response = http_server.Response

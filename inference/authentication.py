@@ -10,7 +10,7 @@ from typing import Any
 from accounts import keys
 from accounts.keys import note_use, verify_key
 from accounts.policies import AppliedPolicy, applied_policies
-from accounts.rate_window_store import RateBound, RateLimits
+from accounts.rate_window_rule import RateBound, RateLimits
 from accounts.rate_windows import rate_bounds, rate_limits_of
 from billing.models import Wallet
 from gateway.db.pool import is_full

@@ -111,9 +111,13 @@ Note = UsageReport | EnergyReport | UnreadableEvent | ReportedFailure | StreamEn
 Kind = TypeVar("Kind", bound=Delta)
 
 
-def delta_of(kind: type[Kind], index: int, said: Json, *rest: Any, other_members: Json | None = None) -> Kind:
-    """Makes a delta of this kind whose choice `index` has the members `said`. `rest` fills the kind's own fields."""
-    choice = {"index": index, "delta": {**other_members, **said} if other_members else said, "finish_reason": None}
+def delta_of(kind: type[Kind], index: int, members: Json, *rest: Any, other_members: Json | None = None) -> Kind:
+    """Makes a delta of this kind whose choice `index` has these members. `rest` fills the kind's own fields."""
+    choice = {
+        "index": index,
+        "delta": {**other_members, **members} if other_members else members,
+        "finish_reason": None,
+    }
     return kind({"choices": [choice]}, choice, *rest, other_members=other_members)
 
 

@@ -137,7 +137,7 @@ def _rejected(report: ErrorReport, admitted: AdmittedRequest) -> UpstreamRejecte
     words = _quoted(report.words, admitted.route)
     quote = f": {words}" if words else f" (HTTP {report.status})."
     return UpstreamRejected(
-        f"Provider {admitted.route.upstream.slug!r} refused the request{quote}",
+        f"Provider {admitted.route.upstream.slug!r} rejected the request{quote}",
         code=_code(_quoted(report.code or "", admitted.route)),
         param=_param(_quoted(report.param or "", admitted.route), admitted.call),
     )

@@ -68,7 +68,8 @@ def test_the_image_has_every_app_and_runs_as_any_user() -> None:
 def test_compose_is_valid_and_names_what_is_there() -> None:
     text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", (ROOT / "compose.yaml").read_text())  # as with an empty `.env`
     compose = YAML(typ="safe").load(text)
-    # It raises if the Compose specification has no such key or value. Docker takes a tag and a digest; it does not.
+    # It raises if the Compose specification has no such key or value. Docker takes a tag with a digest; this library
+    # takes only one of the two.
     PyCompose.from_json(re.sub(r"@sha256:[0-9a-f]{64}", "", json.dumps(compose)))
     services = compose["services"]
     for name, service in services.items():

@@ -21,7 +21,7 @@ from django.utils import timezone
 from accounts.models import Membership, User
 from aliases.models import Alias
 from aliases.stats import rows_of
-from billing import api
+from billing import records_api
 from billing.ledger import booking
 from billing.models import Generation
 from billing.usage import rollups
@@ -33,13 +33,13 @@ START_SECONDS = 2.0  # for processes to start and connect
 
 def listing(key: str, *, limit: int, page: int, repeats: int) -> None:
     """Prints the cursor of a page of the key's records (null: the first), and the time the database takes for it."""
-    asked = api.Listing(UUID(key))
-    after = None
+    asked = records_api.Listing(UUID(key))
+    before = None
     if page > 1:
-        last = api.newest_first(asked, None)[(page - 1) * limit - 1]
-        after = asked.cursor(last)
-    took = _database_ms(lambda: api.page_of(asked, limit=limit, after=after), repeats)
-    print(json.dumps({"after": after, "database_ms": took}))
+        last = records_api.newest_first(asked, None)[(page - 1) * limit - 1]
+        before = asked.cursor(last)
+    took = _database_ms(lambda: records_api.page_of(asked, limit=limit, before=before), repeats)
+    print(json.dumps({"after": before, "database_ms": took}))
 
 
 def alias_statistics(alias: str, *, days: int, repeats: int) -> None:

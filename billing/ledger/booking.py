@@ -23,7 +23,6 @@ from gateway.money import LossyValueError, from_units
 
 from ..models import Checkpoint, FrozenTerms, Generation, LedgerEntry, Wallet
 from . import spending
-from .entries import append
 from .settling_statement import LOCK_WALLETS, QuotaUse, settling_statement
 from .unsettled import COLUMNS, UnsettledGeneration, encoded, set_apart
 
@@ -168,6 +167,15 @@ def _book_in_steps(
         if quota_use is not None:
             quota.count(quota_use.region_id, quota_use.tokens, quota_use.day, shard=quota_use.shard, using=using)
     return Settlement(generation.balance_after)
+
+
+def append(wallet: Wallet, entry: LedgerEntry, using: str) -> None:
+    """Adds the entry's amount to a locked wallet, and writes the entry as the wallet's next one."""
+    wallet.balance += entry.amount
+    wallet.seq += 1
+    wallet.save(using=using, update_fields=["balance", "seq"])
+    entry.account_id, entry.seq, entry.balance_after = wallet.account_id, wallet.seq, wallet.balance
+    entry.save(using=using, force_insert=True)
 
 
 def _write_terms(terms: FrozenTerms, using: str) -> None:

@@ -1,4 +1,4 @@
-"""Alerts staff to an account far below zero, once until it has recovered.
+"""Alerts staff to each account whose balance is far below zero, once until the balance has recovered.
 
 A balance may fall below zero by the cost of requests in flight. A balance far below zero has another cause, such as
 many requests at once or a wrong price. All wallets are scanned every few minutes: an index on balances would have to be
@@ -34,7 +34,7 @@ There is no further alert until the balance has recovered to zero or more.
 
 
 def raise_alerts(most: int = MOST_AT_ONCE) -> int:
-    """Deletes the alerts of accounts that have recovered, raises new ones (the worst first), and returns how many.
+    """Deletes the alerts of accounts that have recovered. Raises new ones, the worst first, and returns their number.
 
     It is safe in any number of workers at once: only the one that writes the alert's row sends it.
     """
@@ -43,8 +43,8 @@ def raise_alerts(most: int = MOST_AT_ONCE) -> int:
     if not settings.GATEWAY_OVERDRAFT_ALERT:
         return 0
     alerted = OverdraftAlert.objects.filter(pk=OuterRef("pk"))
-    unknown = Wallet.objects.filter(~Exists(alerted), balance__lt=-Decimal(settings.GATEWAY_OVERDRAFT_ALERT))
-    found = unknown.select_related("account").order_by("balance")
+    not_alerted = Wallet.objects.filter(~Exists(alerted), balance__lt=-Decimal(settings.GATEWAY_OVERDRAFT_ALERT))
+    found = not_alerted.select_related("account").order_by("balance")
     return sum(_alert(wallet, timezone.now()) for wallet in found[:most])
 
 

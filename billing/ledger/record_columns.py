@@ -43,7 +43,7 @@ RECORD = Export.RECORD
 METRICS = Export.METRICS
 LATENCY = Export.LATENCY
 ROUTING = Export.ROUTING
-FIGURE = STATEMENT | RECORD | METRICS | Export.CARBON  # wherever a figure of the footprint is shown
+FOOTPRINT_EXPORTS = STATEMENT | RECORD | METRICS | Export.CARBON  # wherever a figure of the footprint is shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class RecordColumn:
     - `exports` lists the exports that show it, under its own name unless `names` has another.
     - `unit` stands after the figure in the admin; `currency_column` is the column that holds the unit of money.
     - `is_frozen` means that it belongs to FrozenColumns and is read from the record's terms.
-    - `counted_by` is the column of the daily sums that counts the requests with this figure, which is summed up by day;
-      it is empty if the figure is not summed up.
+    - `counted_by` is set if the figure is summed up by day. It is the column of DailyUsage that counts the requests
+      that have the figure.
     - `verified_as` is what `verify_ledger` calls the figure; it is empty if the figure cannot be recomputed.
     """
 
@@ -88,7 +88,7 @@ class RecordColumn:
         return COLUMN_BY_NAME[self.currency_column].read(record) or "" if self.currency_column else self.unit
 
 
-# In the order in which the admin and the API show them. A new column that statements show becomes their last one.
+# In the order in which the admin and the API show them. In statements a new column comes last, wherever it stands here.
 RECORD_COLUMNS = (
     RecordColumn("id"),
     RecordColumn("public_id", Section.REQUEST, STATEMENT, {STATEMENT: "generation_id"}, is_computed=True),
@@ -147,7 +147,7 @@ RECORD_COLUMNS = (
     RecordColumn(
         "energy_wh",
         Section.FOOTPRINT,
-        FIGURE,
+        FOOTPRINT_EXPORTS,
         unit="Wh",
         counted_by="energy_known",
         verified_as="energy in Wh",
@@ -168,11 +168,11 @@ RECORD_COLUMNS = (
         counted_by="bounds_known",
         verified_as="highest energy in Wh",
     ),
-    RecordColumn("energy_source", Section.FOOTPRINT, FIGURE, verified_as="energy source"),
+    RecordColumn("energy_source", Section.FOOTPRINT, FOOTPRINT_EXPORTS, verified_as="energy source"),
     RecordColumn(
         "carbon_gco2e",
         Section.FOOTPRINT,
-        FIGURE,
+        FOOTPRINT_EXPORTS,
         unit="g CO2e",
         counted_by="carbon_known",
         verified_as="carbon in g",
@@ -190,8 +190,8 @@ RECORD_COLUMNS = (
     RecordColumn(
         "grid_intensity",
         Section.FOOTPRINT,
-        FIGURE,
-        {STATEMENT: "grid_gco2_per_kwh", FIGURE & ~STATEMENT: "grid_carbon_intensity_gco2_per_kwh"},
+        FOOTPRINT_EXPORTS,
+        {STATEMENT: "grid_gco2_per_kwh", FOOTPRINT_EXPORTS & ~STATEMENT: "grid_carbon_intensity_gco2_per_kwh"},
         unit="g CO2e/kWh",
         is_frozen=True,
     ),

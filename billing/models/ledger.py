@@ -34,7 +34,7 @@ class ImmutableRow(TypeError):
 
 
 class LedgerQuerySet(models.QuerySet["LedgerEntry"]):
-    """Refuses updates and deletions: entries are only read, and created by `billing.ledger.entries`."""
+    """Refuses updates and deletions: entries are only read, and created by `billing.ledger`."""
 
     def update(self, **kwargs: Any) -> NoReturn:
         raise ImmutableRow("Ledger entries are never changed.")

@@ -63,7 +63,8 @@ KNOWN_BY = {
     **{column.name: column.counted_by for column in ROLLED_UP if column.counted_by != "requests"},
 }
 EXACT_SUMS = frozenset(name for name in SUMS if isinstance(DailyUsage._meta.get_field(name), ExactDecimalField))
-# The sums that every day has. Days that were rolled up before the other sums existed lack the others.
+# The sums that every day has. Days that were rolled up before another sum existed have 0 for it and for its count, so
+# that `verify_ledger` recognizes them.
 SINCE_THE_FIRST_DAY = (
     "requests",
     "prompt_tokens",

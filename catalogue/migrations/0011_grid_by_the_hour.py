@@ -38,7 +38,7 @@ class Migration(migrations.Migration):
                 blank=True,
                 db_default="",
                 default="",
-                help_text="Of its electricity; empty: the country.",
+                help_text="Its zone of the electricity grid, such as SE3. If empty, its country counts as the zone.",
                 max_length=20,
             ),
         ),

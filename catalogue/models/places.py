@@ -6,7 +6,7 @@ from .names import country_code
 
 
 class Place(models.Model):
-    """Is a place that routes may name, by its UN/LOCODE."""
+    """Describes a place that routes may name, by its UN/LOCODE."""
 
     code = models.CharField(primary_key=True, max_length=16)
     name = models.CharField(max_length=200)

@@ -11,7 +11,7 @@ from typing import Any, Self
 from django.conf import settings
 
 from ..errors import TooManyRequests
-from .address_windows import AddressWindows, MemoryAddressWindows, Rate, RedisAddressWindows, arguments_of
+from .address_windows import AddressWindows, MemoryAddressWindows, Rate, RedisAddressWindows, script_arguments
 
 IPV6_PREFIX = 64  # one subscriber has a /64 and can use any address in it
 UNKNOWN = "unknown"
@@ -79,7 +79,7 @@ class AddressCheck:
     @property
     def arguments(self) -> tuple[bytes, bytes, bytes]:
         """Returns the arguments of `count_address` for a script that counts the request with something else."""
-        return arguments_of(self._network, Rate(0, 0) if self._is_counted else self._rate)
+        return script_arguments(self._network, Rate(0, 0) if self._is_counted else self._rate)
 
     def check(self) -> None:
         """Counts the request, unless it is counted already. Raises TooManyRequests if it is beyond the limit."""

@@ -23,7 +23,7 @@ class AddressWindows(Protocol):
     """Counts requests of addresses, each in a window of its own.
 
     A window begins with the first request of its address, and all of it ends `rate.seconds` later. So up to twice the
-    limit fits around its end, which the rule of a key's windows (accounts/rate_window_store.py) prevents. But it is one
+    limit fits around its end, which the rule of a key's windows (accounts/rate_window_rule.py) prevents. But it is one
     number whether it lasts a second or a day, and this limit need not be exact.
     """
 
@@ -50,7 +50,7 @@ end
 _COUNT = Script(COUNT_ADDRESS + "return count_address(KEYS[1], ARGV[1], ARGV[2])")
 
 
-def arguments_of(address: str, rate: Rate) -> tuple[bytes, bytes, bytes]:
+def script_arguments(address: str, rate: Rate) -> tuple[bytes, bytes, bytes]:
     """Returns the key, the limit and the seconds for `count_address`. A changed GATEWAY_IP_RATE begins new windows."""
     limit, seconds = rate
     return f"address:{settings.GATEWAY_IP_RATE}:{address}".encode(), b"%d" % limit, b"%d" % seconds
@@ -63,7 +63,7 @@ class RedisAddressWindows:
         self._while_away = while_away
 
     def count(self, address: str, rate: Rate) -> int:
-        line = shared_store.send(_COUNT, *arguments_of(address, rate)).wait()
+        line = shared_store.send(_COUNT, *script_arguments(address, rate)).wait()
         return self._while_away.count(address, rate) if line is None else int(line[1:])
 
 

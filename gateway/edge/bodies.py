@@ -1,6 +1,8 @@
 """Reads request bodies within bounds, and parses them strictly.
 
 An inference request's body is bounded again by what its worker holds for all requests (`HeldBody`).
+Two bounds are elsewhere: gateway/server/bounded_request.py does not read a body that declares too large a length, and
+gateway/edge/middleware.py bounds forms.
 """
 
 from collections.abc import Mapping

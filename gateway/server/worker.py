@@ -27,15 +27,15 @@ ACCEPTED_AT_ONCE = 10  # connections before other greenlets run; gevent's defaul
 SETTLING_SECONDS = 2.0
 # How long a drain keeps idle connections: a proxy may just be sending a POST on one, and would not repeat it.
 KEPT_SECONDS = 1.0
-KEPT_SECONDS_OF_CUT = 0.25  # after the drain has cut open streams
-LET_GO_EVERY_SECONDS = 0.1
+KEPT_SECONDS_AFTER_CUT = 0.25  # the same once the drain has cut open streams
+CLOSE_IDLE_EVERY_SECONDS = 0.1
 # Before a connection with unread bytes closes, they are read and dropped: else closing would reset the answer.
 LINGER_SECONDS = 5.0
 LINGER_BODIES = 4  # reads at most this many times GATEWAY_MAX_BODY_BYTES
 
 
 class _Idle:
-    # Marks a greenlet that waits for the next request of its connection, which may be closed then.
+    # Marks a greenlet as idle while it waits for the next request on its connection. An idle connection may be closed.
     def __init__(self, idle: "dict[gevent.Greenlet[Any, Any], float]") -> None:
         self._idle = idle
 
@@ -58,14 +58,22 @@ class _Listener(StreamServer):  # type: ignore[misc]  # gevent ships no types
 
 
 class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn ships no types
-    """Runs the worker hooks around gunicorn's loop. `gunicorn_conf` sets `refusal` and `overload`."""
+    """Runs the worker hooks around gunicorn's loop. `gunicorn_conf` sets `refusal_of` and `overload`.
+
+    The methods without an underscore override gunicorn's, which calls them: `patch` and then `run` once, in the new
+    process; `notify` once a second from `run`; `handle` in a greenlet for each connection. gunicorn's own `handle`
+    enters `timeout_ctx` while it waits for a request and then calls `handle_request`, again and again, until one of
+    them raises StopIteration, which means "close the connection". `handle_error` gets other exceptions than OSErrors.
+    """
 
     alive: bool
-    refusal: Any
+    refusal_of: Any  # makes the bytes of an answer from an exception
     overload: Any
 
     def patch(self) -> None:
-        gc.disable()  # until everything is loaded: nothing of it is garbage, and searching takes a tenth of a start
+        # Until all modules are loaded: they leave no garbage, and searching for it would take a tenth of the time of a
+        # start.
+        gc.disable()
         super().patch()
         ggevent.StreamServer = _Listener
         from ..db import pool
@@ -108,11 +116,13 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
             del self._connections[gevent.getcurrent()]
 
     def timeout_ctx(self) -> _Idle:
+        # This has no timeout: `begin` in bounded_request.py has it.
         return _Idle(self._waiting)
 
     def notify(self) -> None:
         super(ggevent.GeventWorker, self).notify()
-        # A worker without its master has to stop by itself. gunicorn's own would exit at once and cut open streams.
+        # A worker whose master has died has to stop by itself. gunicorn's `notify` would exit at once and cut open
+        # streams.
         if self.alive and self.ppid != os.getppid():
             self.log.info("the master has died: this worker ends once it has drained")
             self.alive = False
@@ -145,23 +155,24 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
         cut_at = stopped_at + settings.GATEWAY_DRAIN_TIMEOUT - SETTLING_SECONDS
         while time.monotonic() < cut_at:
             self._close_idle(KEPT_SECONDS, stopped_at)
-            gevent.sleep(LET_GO_EVERY_SECONDS)
+            gevent.sleep(CLOSE_IDLE_EVERY_SECONDS)
         # 3. Cut the requests that are still open.
         self._run(self._hooks.worker_hooks.drain)
         while True:
-            self._close_idle(KEPT_SECONDS_OF_CUT, stopped_at)
-            gevent.sleep(LET_GO_EVERY_SECONDS)
+            self._close_idle(KEPT_SECONDS_AFTER_CUT, stopped_at)
+            gevent.sleep(CLOSE_IDLE_EVERY_SECONDS)
 
     def _close_idle(self, seconds: float, stopped_at: float = 0.0) -> None:
         now = time.monotonic()
         for greenlet, since in self._waiting.items():
             if now - max(since, stopped_at) >= seconds:
-                self._let_go(greenlet)
+                self._close_if_idle(greenlet)
 
-    def _let_go(self, greenlet: Any) -> None:
+    def _close_if_idle(self, greenlet: Any) -> None:
         began = self._waiting[greenlet]
 
-        # Checks and throws in the hub, without a gap: gevent's `kill` throws later, when a request may have begun.
+        # Checks and throws in one step, in the hub. gevent's `kill` would throw later, and a request may have begun by
+        # then.
         def end() -> None:
             if self._waiting.get(greenlet) == began and not has_unread(self._connections[greenlet]):
                 greenlet.throw(gevent.GreenletExit)
@@ -191,7 +202,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
         if not isinstance(exc, ParseException):
             self.log.error("error handling a connection", exc_info=exc)
         try:
-            client.sendall(self.refusal(exc))
+            client.sendall(self.refusal_of(exc))
         except OSError:
             self.log.debug("the client left before its error could be sent")
 

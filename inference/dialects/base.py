@@ -131,13 +131,13 @@ class StreamDecoder(ABC):
 
         An error of the upstream's, or a second unreadable event in a row, ends the stream with a `ReportedFailure`.
         """
-        said: list[Delta | Note] = []
+        out: list[Delta | Note] = []
         for data in events:
-            self.decode_one(data, said)
-        return said
+            self.decode_one(data, out)
+        return out
 
-    def decode_one(self, data: bytes, said: list[Delta | Note], event: Any = None) -> None:
-        """Adds the deltas and notes of one event to `said`. `event` is the parsed data, if it has been parsed.
+    def decode_one(self, data: bytes, out: list[Delta | Note], event: Any = None) -> None:
+        """Adds the deltas and notes of one event to `out`. `event` is the parsed data, if it has been parsed.
 
         Data that cannot be read alone is joined with what was held back from earlier events.
         """
@@ -146,22 +146,22 @@ class StreamDecoder(ABC):
             if event is None or self.half_characters.held:
                 event = self._parsed(data)
             if type(event) is dict:
-                self.read(event, data, said)
+                self.read(event, data, out)
                 return
             if len(lines := _events_in(data)) > 1:
                 for line in lines:
-                    self.decode_one(line, said)
+                    self.decode_one(line, out)
                 return
             for whole in self.half_characters.joined(data):
                 if whole.strip().strip(b'"') == b"[DONE]":
-                    said.append(StreamEnd())
+                    out.append(StreamEnd())
                 elif not whole.lstrip().startswith(b":"):  # an SSE comment that a relay has sent on as data
-                    self.read(parse_object(whole, raises_reported=False), whole, said)
+                    self.read(parse_object(whole, raises_reported=False), whole, out)
         except MalformedReply as error:
             self.unreadable = error
-            said.append(UnreadableEvent(error) if before is None else ReportedFailure(error))
+            out.append(UnreadableEvent(error) if before is None else ReportedFailure(error))
         except UpstreamFault as error:
-            said.append(ReportedFailure(error))
+            out.append(ReportedFailure(error))
 
     def _parsed(self, data: bytes) -> Any:
         """Parses an event's JSON. Returns None if it must be joined with another event or needs special reading."""
@@ -171,8 +171,8 @@ class StreamDecoder(ABC):
             return None
 
     @abstractmethod
-    def read(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
-        """Adds the deltas and notes of an event to `said`. `data` is the event as it was received.
+    def read(self, event: dict[str, Any], data: bytes, out: list[Delta | Note]) -> None:
+        """Adds the deltas and notes of an event to `out`. `data` is the event as it was received.
 
         The decoder owns `event`, and may change it in place and pass it on. Raises UpstreamFault for an error event and
         MalformedReply for one that makes no sense.

@@ -199,7 +199,7 @@ class OpenAIDecoder(StreamDecoder):
         Nearly every event is one more piece of one text or call, and goes on unchanged. This loop recognises these with
         as few checks as possible, and passes any other event to `decode_one`.
         """
-        said: list[Delta | Note] = []
+        out: list[Delta | Note] = []
         halves, most, spoken = self.half_characters, self._choices, self._spoken
         last: TextDelta | None = None  # the delta before, if it is a text that the next event may continue
         for data in events:
@@ -226,56 +226,56 @@ class OpenAIDecoder(StreamDecoder):
                 else:
                     spoken.add(name)
                     text = TextDelta(event, choice, name, value)
-                    said.append(text)
+                    out.append(text)
                     last = text if is_bare else None
             elif (
                 is_plain and name == "tool_calls" and type(value) is list and len(value) == 1 and type(value[0]) is dict
             ):
                 spoken.add(name)
-                said.append(CallDelta(event, choice, value[0]))
+                out.append(CallDelta(event, choice, value[0]))
                 last = None
             else:
-                self.decode_one(data, said, event)
+                self.decode_one(data, out, event)
                 last = None
                 continue
             self.unreadable = None
             if "system_fingerprint" in event and event["system_fingerprint"] is None:  # the API defines a string
                 del event["system_fingerprint"]
             if "usage" in event and (usage := event.pop("usage")) is not None:
-                said.append(UsageReport(usage))
+                out.append(UsageReport(usage))
                 last = None
-        return said
+        return out
 
-    def read(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
+    def read(self, event: dict[str, Any], data: bytes, out: list[Delta | Note]) -> None:
         """See `base.StreamDecoder`."""
         if "error" in event or "energy" in event or "impact" in event:
-            self._read_members(event, data, said)
+            self._read_members(event, data, out)
         elif len(data) > 2 * SURELY_SHALLOW and not is_shallow(data):
             require_writable(event)
         if event.get("system_fingerprint", "") is None:  # the API defines a string
             del event["system_fingerprint"]
-        usage = self._read_choices(event, data, event.pop("usage", None), said)
+        usage = self._read_choices(event, data, event.pop("usage", None), out)
         if usage is not None:
-            said.append(UsageReport(self._added_up(usage, is_apart=not event.get("choices"))))
+            out.append(UsageReport(self._added_up(usage, is_apart=not event.get("choices"))))
 
-    def _read_choices(self, event: dict[str, Any], data: bytes, usage: Any, said: list[Delta | Note]) -> Any:
+    def _read_choices(self, event: dict[str, Any], data: bytes, usage: Any, out: list[Delta | Note]) -> Any:
         """Reads an event's choices, of any number and form. Returns the event's usage, or None."""
         if is_named_error(event):
             check_object(event, data)
         event.pop("gateway_metadata", None)
         if usage is None and "x_groq" in event:
             usage = usage_within(event)
-        choices, before = event.get("choices"), len(said)
+        choices, before = event.get("choices"), len(out)
         for position, choice in enumerate(choices if isinstance(choices, list) else ()):
             if isinstance(choice, dict):
-                self._read_choice(event, choice, position, said)
-        if len(said) == before:
+                self._read_choice(event, choice, position, out)
+        if len(out) == before:
             if event.get("success") is False or event.get("errors"):
                 check_words(event)
-            said.append(OtherDelta(event, NO_CHOICE))
+            out.append(OtherDelta(event, NO_CHOICE))
         return usage
 
-    def _read_members(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
+    def _read_members(self, event: dict[str, Any], data: bytes, out: list[Delta | Note]) -> None:
         """Reads an event's error and energy. Raises like `base.check_object`."""
         try:
             check_object(event, data)
@@ -283,13 +283,13 @@ class OpenAIDecoder(StreamDecoder):
             if (usage := event.get("usage")) is not None:
                 usage = self._added_up(usage, is_apart=not event.get("choices"))
                 if self._may_be_counted(usage):  # else ContradictoryUsage would hide the upstream's error
-                    said.append(UsageReport(usage))
+                    out.append(UsageReport(usage))
             raise
         if (measured := measured_units_in(event)) is not None:
-            said.append(EnergyReport(measured))
+            out.append(EnergyReport(measured))
 
     def _read_choice(
-        self, event: dict[str, Any], choice: dict[str, Any], position: int, said: list[Delta | Note]
+        self, event: dict[str, Any], choice: dict[str, Any], position: int, out: list[Delta | Note]
     ) -> None:
         index = choice.get("index")
         if type(index) is not int or index < 0:
@@ -315,13 +315,13 @@ class OpenAIDecoder(StreamDecoder):
             _share_out(extras, deltas)
         for each in deltas:
             each.chunk = {**event, **each.chunk}
-        said += deltas
+        out += deltas
         if isinstance(end, ReportedFailure):
-            said.append(end)
+            out.append(end)
         if choice.get("usage") is not None:
             self._usages[index] = choice["usage"]
             counted = [*self._usages.values()]
-            said.append(UsageReport(counted if len(counted) > 1 else counted[0]))
+            out.append(UsageReport(counted if len(counted) > 1 else counted[0]))
 
     def _unsaid(self, message: dict[str, Any]) -> dict[str, Any]:
         """Returns what a message in the place of a delta adds. After deltas it repeats them."""

@@ -23,27 +23,27 @@ class ResponseDecoder(StreamDecoder):
         super().__init__()
         self._total_includes = total_includes
 
-    def read(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
+    def read(self, event: dict[str, Any], data: bytes, out: list[Delta | Note]) -> None:
         """See `base.StreamDecoder`."""
         kind = event.get("type")
         if kind == "response.failed":
             response = object_of(event.get("response"))
             if response.get("usage") is not None:
-                said.append(UsageReport(response["usage"]))
+                out.append(UsageReport(response["usage"]))
             raise ReportedError(report_of({"error": response.get("error")}))
         check_object(event, data)
         if not isinstance(kind, str) or not kind.startswith("response."):
             return
         words = event.get("delta") if kind.endswith(".delta") else None
         if words and isinstance(words, str):
-            said.append(TextDelta(event, NO_CHOICE, kind, words))
+            out.append(TextDelta(event, NO_CHOICE, kind, words))
         elif kind in ENDS_OF_A_RESPONSE:
-            said.append((OtherDelta if kind == "response.done" else FinishDelta)(event, NO_CHOICE))
+            out.append((OtherDelta if kind == "response.done" else FinishDelta)(event, NO_CHOICE))
             if (usage := object_of(event.get("response")).get("usage")) is not None:
-                said.append(UsageReport(usage))
-            said.append(StreamEnd())
+                out.append(UsageReport(usage))
+            out.append(StreamEnd())
         else:
-            said.append(OtherDelta(event, NO_CHOICE))
+            out.append(OtherDelta(event, NO_CHOICE))
 
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
         """See `base.StreamDecoder`."""

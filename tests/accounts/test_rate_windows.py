@@ -1,4 +1,4 @@
-"""Both stores of windows, Redis and a worker's memory, keep the one rule of accounts/rate_window_store.py."""
+"""Both stores of windows, Redis and a worker's memory, keep the one rule of accounts/rate_window_rule.py."""
 
 from collections.abc import Iterator, Sequence
 from typing import NoReturn, Protocol
@@ -8,7 +8,7 @@ import redis
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from accounts.rate_window_store import BoundState, RateBound, RateLimits, Windows, WindowState
+from accounts.rate_window_rule import BoundState, RateBound, RateLimits, Windows, WindowState
 from accounts.windows_in_memory import MemoryWindows
 from accounts.windows_in_redis import RedisWindows
 from gateway.edge.address_limit import UNLIMITED, AddressCheck

@@ -140,7 +140,7 @@ def test_a_repoint_without_a_locode_does_not_leave_a_place_that_is_just_being_ta
 
 def test_a_page_does_not_delete_another_alias_that_took_the_name(account: Account) -> None:
     first = changes.create(account.pk, "fast", ECHO)
-    with ahead_of(lambda: changes.delete(account.pk, "fast", only=first.pk)) as deletion:
+    with ahead_of(lambda: changes.delete(account.pk, "fast", expected_id=first.pk)) as deletion:
         changes.change(account.pk, "fast", name="quick")
         changes.create(account.pk, "fast", CHUNKS)
     with pytest.raises(AliasNotFound):

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils.html import escape
 
 from accounts.models import Account
-from billing.ledger import entries as ledger
+from billing.ledger import credits as ledger
 from billing.models import FLAGS, Generation
 from tests.billing.plans import RECORDS_A_DAY, fill, plans
 from tests.billing.records import MEMBER, key_of, open_for, serve

@@ -296,7 +296,7 @@ def test_a_wallet_that_stays_locked_delays_no_other_account(acme: Account) -> No
 def recovery() -> maintenance.Recovery:
     """Returns the state of a worker that started long enough ago to sweep, and whose last sweep is due again."""
     now = time.monotonic()
-    return maintenance.Recovery(now - checkpoints.STALE_SECONDS - 1, now - maintenance.LOOK_EVERY_SECONDS - 1, now)
+    return maintenance.Recovery(now - checkpoints.STALE_SECONDS - 1, now - maintenance.SWEEP_EVERY_SECONDS - 1, now)
 
 
 def test_a_worker_sweeps_and_replays(acme: Account, recovery: maintenance.Recovery) -> None:
@@ -309,7 +309,7 @@ def test_a_worker_sweeps_and_replays(acme: Account, recovery: maintenance.Recove
 def test_a_worker_waits_after_its_start(acme: Account, recovery: maintenance.Recovery) -> None:
     leave(stopped(acme))
     recovery.start()
-    recovery.looked_at -= maintenance.LOOK_EVERY_SECONDS + 1
+    recovery.swept_at -= maintenance.SWEEP_EVERY_SECONDS + 1
     recovery.work()
     assert not Generation.objects.exists()
 
@@ -322,7 +322,7 @@ def test_a_worker_waits_after_the_database_was_away(acme: Account, recovery: mai
         with pytest.raises(Exception, match=name):
             recovery.work()
         cursor.execute(f"ALTER TABLE away RENAME TO {name}")
-    recovery.looked_at -= maintenance.LOOK_EVERY_SECONDS + 1
+    recovery.swept_at -= maintenance.SWEEP_EVERY_SECONDS + 1
     recovery.work()
     assert not Generation.objects.exists()
 
@@ -330,7 +330,7 @@ def test_a_worker_waits_after_the_database_was_away(acme: Account, recovery: mai
 def test_a_worker_waits_after_it_was_frozen(acme: Account, recovery: maintenance.Recovery) -> None:
     """The whole machine may have been frozen: then every stream's row looks stale, including this worker's own."""
     leave(stopped(acme))
-    recovery.worked_at -= maintenance.FROZEN_SECONDS + 1
+    recovery.worked_at -= maintenance.STALLED_SECONDS + 1
     recovery.work()
     assert not Generation.objects.exists()
 

@@ -18,7 +18,7 @@ from pytest_django import DjangoAssertNumQueries
 from accounts import keys
 from accounts.models import Account
 from billing.ledger import booking as ledger
-from billing.ledger import entries
+from billing.ledger import credits
 from billing.models import Generation, LedgerEntry
 from billing.usage import statement
 from billing.usage.statement import Period, csv_blocks, jsonl_blocks
@@ -207,8 +207,8 @@ def test_totals_are_those_of_the_ledger_and_of_the_records(acme: Account) -> Non
             Usage(uncached_prompt=tokens, completion=7 * tokens),
             energy_wh=Decimal(tokens) / 7 // Decimal("1e-10") * Decimal("1e-10"),
         )
-    entries.grant(acme.pk, Decimal("0.1234567891"), "odd")
-    entries.correct(acme.pk, Decimal(-3), "undone")
+    credits.grant(acme.pk, Decimal("0.1234567891"), "odd")
+    credits.correct(acme.pk, Decimal(-3), "undone")
     records, total = exported(acme)
     used = LedgerEntry.objects.filter(kind="usage").aggregate(used=Sum("amount"))["used"]
     figures = Generation.objects.aggregate(eur=Sum("cost_eur"), energy=Sum("energy_wh"), prompt=Sum("prompt_tokens"))
@@ -234,7 +234,7 @@ def test_unknown_is_counted_and_not_summed_as_zero(acme: Account) -> None:
 
 def test_a_period_opens_and_closes_with_the_balances_of_the_ledger(acme: Account) -> None:
     records = [settle(acme) for _ in range(2)]
-    entries.grant(acme.pk, Decimal(1), "between")
+    credits.grant(acme.pk, Decimal(1), "between")
     records += [settle(acme) for _ in range(2)]
     lines, total = exported(acme, *period_of(records[1], records[2]))
     assert [line["generation_id"] for line in lines] == [records[1].public_id, records[2].public_id]
@@ -255,7 +255,7 @@ def test_periods_that_follow_each_other_miss_nothing(acme: Account) -> None:
 def test_a_quiet_period_keeps_the_balance_before_it(acme: Account, credited_last: bool) -> None:
     settle(acme)
     if credited_last:
-        entries.grant(acme.pk, Decimal(1), "more")
+        credits.grant(acme.pk, Decimal(1), "more")
     lines, total = exported(acme, "--since", "2999-01-01", "--until", "2999-01-02")
     assert lines == []
     assert total["opening_balance"] == total["closing_balance"] == ("10.99916" if credited_last else "9.99916")
@@ -348,7 +348,7 @@ def test_what_is_booked_meanwhile_is_left_to_the_next_statement(acme: Account) -
     lines = statement.lines(acme, Period.between("2000-01-01", "2999-12-31"), totals)
     next(lines)
     settle(acme)
-    entries.grant(acme.pk, Decimal(1), "meanwhile")
+    credits.grant(acme.pk, Decimal(1), "meanwhile")
     assert [line["line"] for line in lines] == ["total"]
     assert (totals.requests, totals.closing_balance, totals.reconciled) == (1, Decimal("9.99916"), True)
 

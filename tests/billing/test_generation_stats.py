@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from billing.ledger import booking as ledger
-from billing.ledger import entries
+from billing.ledger import credits
 from billing.models import Generation
 from tests import bills
 from tests.billing.api import Holder
@@ -220,7 +220,7 @@ def test_an_unmeasured_time_to_first_token_is_null(holder: Holder) -> None:
 def test_the_balance_is_the_one_it_left(holder: Holder) -> None:
     record = served(holder.account)
     ledger.book(record, using="default")
-    entries.grant(holder.account.pk, Decimal(5), "more")
+    credits.grant(holder.account.pk, Decimal(5), "more")
     usage = holder.read(f"/v1/generation/{record.public_id}")["usage"]
     assert usage["remaining_balance"] == 99.99916
     assert Generation.objects.get(pk=record.pk).balance_after == Decimal("99.99916")

@@ -8,7 +8,7 @@ import pytest
 from django.core import signing
 
 from billing.ledger import booking as ledger
-from billing.ledger import entries
+from billing.ledger import credits
 from billing.models import Generation
 from catalogue.pricing import Usage
 from tests import bills
@@ -354,7 +354,7 @@ def test_an_alias_is_shown_as_it_was_asked_for(holder: Holder) -> None:
 def test_each_record_keeps_the_balance_that_it_left(holder: Holder) -> None:
     for _ in range(3):
         ledger.book(served(holder.account), using="default")
-    entries.grant(holder.account.pk, Decimal(1), "more")
+    credits.grant(holder.account.pk, Decimal(1), "more")
     balances = [record["usage"]["remaining_balance"] for record in holder.read(PATH)["data"]]
     assert balances == [99.99748, 99.99832, 99.99916]
 

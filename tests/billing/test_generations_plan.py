@@ -9,8 +9,8 @@ import pytest
 from django.db import connection
 from django.db.models import QuerySet
 
-from billing.api import Listing, newest_first, page_of
 from billing.models import Generation
+from billing.records_api import Listing, newest_first, page_of
 from billing.usage.keyset import Position
 from tests.billing.api import Holder, seconds, store
 
@@ -120,4 +120,4 @@ def _steps(listing: Listing, position: Position | None) -> Iterator[None]:
 def test_a_page_is_one_select(listing: Listing, django_assert_num_queries: Any) -> None:
     first = page_of(listing, limit=LIMIT)
     with django_assert_num_queries(1):
-        page_of(listing, limit=LIMIT, after=first.older)
+        page_of(listing, limit=LIMIT, before=first.older)

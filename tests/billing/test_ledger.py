@@ -14,7 +14,7 @@ from django.db.models import ProtectedError
 
 from accounts.models import Account
 from billing.ledger import booking as ledger
-from billing.ledger import entries
+from billing.ledger import credits
 from billing.ledger.unsettled import set_apart
 from billing.models import Generation, ImmutableRow, LedgerEntry, Wallet
 from catalogue.pricing import Price, Usage
@@ -56,8 +56,8 @@ def in_threads(count: int, work: Callable[[int], object]) -> list[object]:
 def test_the_books_of_a_month() -> None:
     acme = new_account("Acme", credit="10")
     ledger.book(served(acme, Usage(uncached_prompt=1_000_000, completion=1_000_000)), using="default")
-    entries.grant(acme.pk, Decimal("5.25"), "invoice 17")
-    entries.correct(acme.pk, Decimal("-0.25"), "invoice 17, corrected")
+    credits.grant(acme.pk, Decimal("5.25"), "invoice 17")
+    credits.correct(acme.pk, Decimal("-0.25"), "invoice 17, corrected")
     assert book(acme) == [
         (1, "grant", Decimal(10), Decimal(10)),
         (2, "usage", Decimal("-1.8"), Decimal("8.2")),
@@ -127,15 +127,15 @@ def test_a_request_that_is_free_has_its_entry() -> None:
 def test_accounts_do_not_share_numbers_or_references() -> None:
     acme, zenith = new_account(), new_account()
     for account in (acme, zenith):
-        entries.grant(account.pk, Decimal(1), "invoice 1")
+        credits.grant(account.pk, Decimal(1), "invoice 1")
     assert [entry[0] for entry in book(acme)] == [entry[0] for entry in book(zenith)] == [1, 2]
 
 
 @in_one_transaction
 def test_a_reference_grants_once() -> None:
     acme = new_account(credit=None)
-    assert entries.grant(acme.pk, Decimal(5), "invoice 1").repeated is False
-    again = entries.grant(acme.pk, Decimal("5.00"), "invoice 1")
+    assert credits.grant(acme.pk, Decimal(5), "invoice 1").repeated is False
+    again = credits.grant(acme.pk, Decimal("5.00"), "invoice 1")
     assert (again.balance, again.repeated) == (Decimal(5), True)
     assert len(book(acme)) == 1
 
@@ -144,17 +144,17 @@ def test_a_reference_grants_once() -> None:
 def test_a_repeated_grant_tells_the_balance_of_now() -> None:
     acme = new_account(credit="5")
     ledger.book(served(acme), using="default")
-    assert entries.grant(acme.pk, Decimal(5), "opening").balance == Decimal("4.99916")
+    assert credits.grant(acme.pk, Decimal(5), "opening").balance == Decimal("4.99916")
 
 
 @in_one_transaction
 @pytest.mark.parametrize(
-    "again", [lambda pk: entries.grant(pk, Decimal(6), "ref"), lambda pk: entries.correct(pk, Decimal(5), "ref")]
+    "again", [lambda pk: credits.grant(pk, Decimal(6), "ref"), lambda pk: credits.correct(pk, Decimal(5), "ref")]
 )
 def test_a_reference_of_something_else_is_a_conflict(again: Callable[[object], object]) -> None:
     acme = new_account(credit=None)
-    entries.grant(acme.pk, Decimal(5), "ref")
-    with pytest.raises(entries.ReferenceConflict, match=r"'ref' is already recorded as a grant of 5\.00\."):
+    credits.grant(acme.pk, Decimal(5), "ref")
+    with pytest.raises(credits.ReferenceConflict, match=r"'ref' is already recorded as a grant of 5\.00\."):
         again(acme.pk)
     assert balance_of(acme) == 5
 
@@ -163,8 +163,8 @@ def test_a_reference_of_something_else_is_a_conflict(again: Callable[[object], o
 @pytest.mark.parametrize("amount", ["0", "-1", "NaN", "Infinity", "-Infinity", "0.00000000001", "922337203.6854775808"])
 def test_a_grant_is_an_exact_amount_above_zero(amount: str) -> None:
     acme = new_account(credit=None)
-    with pytest.raises(entries.InvalidAmount):
-        entries.grant(acme.pk, Decimal(amount), "ref")
+    with pytest.raises(credits.InvalidAmount):
+        credits.grant(acme.pk, Decimal(amount), "ref")
     assert (balance_of(acme), book(acme)) == (0, [])
 
 
@@ -172,8 +172,8 @@ def test_a_grant_is_an_exact_amount_above_zero(amount: str) -> None:
 @pytest.mark.parametrize("amount", ["0", "NaN", "Infinity", "-0.00000000001"])
 def test_a_correction_is_an_exact_amount_other_than_zero(amount: str) -> None:
     acme = new_account(credit=None)
-    with pytest.raises(entries.InvalidAmount):
-        entries.correct(acme.pk, Decimal(amount), "ref")
+    with pytest.raises(credits.InvalidAmount):
+        credits.correct(acme.pk, Decimal(amount), "ref")
     assert book(acme) == []
 
 
@@ -181,23 +181,23 @@ def test_a_correction_is_an_exact_amount_other_than_zero(amount: str) -> None:
 @pytest.mark.parametrize("reference", ["", "x" * 201, "two\nlines", "nul\0", "\udcff"])
 def test_a_reference_is_short_and_printable(reference: str) -> None:
     acme = new_account(credit=None)
-    with pytest.raises(entries.InvalidReference):
-        entries.grant(acme.pk, Decimal(1), reference)
+    with pytest.raises(credits.InvalidReference):
+        credits.grant(acme.pk, Decimal(1), reference)
     assert book(acme) == []
 
 
 @in_one_transaction
 def test_a_balance_that_would_not_fit_is_refused_by_a_grant() -> None:
     acme = new_account(credit=str(MAX_MONEY))
-    with pytest.raises(entries.InvalidAmount):
-        entries.grant(acme.pk, Decimal("0.0000000001"), "one too many")
+    with pytest.raises(credits.InvalidAmount):
+        credits.grant(acme.pk, Decimal("0.0000000001"), "one too many")
     assert (balance_of(acme), len(book(acme))) == (MAX_MONEY, 1)
 
 
 @in_one_transaction
 def test_a_balance_that_would_not_fit_is_refused_by_a_settlement() -> None:
     acme = new_account(credit=None)
-    entries.correct(acme.pk, -MAX_MONEY, "deep in debt")
+    credits.correct(acme.pk, -MAX_MONEY, "deep in debt")
     with pytest.raises(LossyValueError), transaction.atomic():
         ledger.book(served(acme), using="default")
     assert (balance_of(acme), len(book(acme)), Generation.objects.count()) == (-MAX_MONEY, 1, 0)
@@ -270,7 +270,7 @@ def test_the_first_entry_fixes_the_currency() -> None:
     acme = new_account(credit=None)
     acme.currency = "USD"
     acme.save()
-    entries.grant(acme.pk, Decimal(1), "ref")
+    credits.grant(acme.pk, Decimal(1), "ref")
     acme.currency = "EUR"
     with pytest.raises(ValidationError, match="fixed"):
         acme.save()
@@ -327,7 +327,7 @@ def test_many_settlements_at_once_keep_numbers_times_and_balances_in_one_order()
 @pytest.mark.only_postgres
 @with_real_transactions
 @pytest.mark.parametrize(
-    "move", [lambda generation: entries.grant(generation.account_id, Decimal(5), "late"), ledger.book]
+    "move", [lambda generation: credits.grant(generation.account_id, Decimal(5), "late"), ledger.book]
 )
 def test_money_waits_for_whoever_moves_the_same_wallet(move: Callable[[Generation], object]) -> None:
     acme = new_account(credit="1")
@@ -345,7 +345,7 @@ def test_money_waits_for_whoever_moves_the_same_wallet(move: Callable[[Generatio
 @with_real_transactions
 def test_a_reference_used_by_two_operators_at_once_grants_once() -> None:
     acme = new_account(credit=None)
-    grants = in_threads(4, lambda _: entries.grant(acme.pk, Decimal(5), "invoice 1").repeated)
+    grants = in_threads(4, lambda _: credits.grant(acme.pk, Decimal(5), "invoice 1").repeated)
     assert sorted(map(bool, grants)) == [False, True, True, True]
     assert balance_of(acme) == 5
 

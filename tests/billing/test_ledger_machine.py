@@ -16,9 +16,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from pytest_django import Settings
 
 from billing.ledger import booking as ledger
-from billing.ledger import checkpoints, entries, spool
+from billing.ledger import checkpoints, credits, spool
 from billing.ledger.checkpoints import sweep
-from billing.ledger.entries import ReferenceConflict
+from billing.ledger.credits import ReferenceConflict
 from billing.ledger.settlement import replay_spool
 from billing.maintenance import maintain_once
 from billing.models import Checkpoint, Generation, LedgerEntry, Wallet
@@ -61,7 +61,7 @@ class Books(RuleBasedStateMachine):
     def grant(self, number: int, amount: Decimal, reference: str) -> None:
         booked = self.granted.setdefault((number, reference), amount)
         try:
-            entries.grant(self.accounts[number].pk, amount, reference)
+            credits.grant(self.accounts[number].pk, amount, reference)
         except ReferenceConflict:
             assert booked != amount
         else:

@@ -17,7 +17,7 @@ from pytest_django import Settings
 from accounts import keys, playground_keys
 from accounts.models import Account, ApiKey, Membership, User
 from billing import maintenance, notices
-from billing.ledger import entries as ledger
+from billing.ledger import credits as ledger
 from billing.models import Notice, Wallet
 from gateway.db.outages import Outage
 from tests.billing.records import open_for

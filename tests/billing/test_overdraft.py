@@ -12,7 +12,7 @@ from pytest_django import DjangoAssertNumQueries, Settings
 
 from accounts.models import Account, User
 from billing import maintenance
-from billing.ledger import entries as ledger
+from billing.ledger import credits as ledger
 from billing.ledger import overdraft
 from billing.models import OverdraftAlert
 from gateway.pages.mail import finish

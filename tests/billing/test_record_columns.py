@@ -7,7 +7,7 @@ from billing.ledger.unsettled import RequestColumns
 from billing.models import FROZEN, DailyUsage, Generation
 from billing.usage import statement
 from billing.usage.recomputation import COSTS, FOOTPRINT, Record
-from billing.usage.rollups import GROUP, SUMS
+from billing.usage.rollups import GROUP, KNOWN_BY, SINCE_THE_FIRST_DAY, SUMS
 from billing.usage.statistics import Totals
 from catalogue.pricing import Footprint
 
@@ -53,6 +53,11 @@ def test_the_daily_sums_have_a_column_for_each_figure_and_for_its_count() -> Non
     assert set(SUMS) == of_a_day
     assert {column.counted_by for column in ROLLED_UP} <= of_a_day
     assert of_a_day == {field.name for field in fields(Totals)} - {"errors", "unserved"}
+
+
+def test_a_later_sum_has_a_later_count_by_which_the_days_before_are_known() -> None:
+    later = {name for name in SUMS if name not in SINCE_THE_FIRST_DAY}
+    assert {KNOWN_BY.get(name, name) for name in later} <= later
 
 
 def test_every_figure_that_is_verified_is_read() -> None:

@@ -13,7 +13,7 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from accounts.models import Account, User
-from billing.ledger import entries as ledger
+from billing.ledger import credits as ledger
 from dashboard.credit import PAGE_ENTRIES, LedgerView, ledger_page
 from tests.billing.plans import fill, plans
 from tests.billing.records import MEMBER, open_for, serve

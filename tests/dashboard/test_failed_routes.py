@@ -58,7 +58,7 @@ def test_it_says_how_many_of_the_last_hours_requests_of_the_route_failed(member:
     failures = [failed(account) for _ in range(3)]
     assert "3 of 3 requests of this account to this route failed in the last hour." in page(member, failures[0])
     serve(account, model="test/echo")
-    failed(account, UpstreamRejected("Provider 'sim' refused the request."))
+    failed(account, UpstreamRejected("Provider 'sim' rejected the request."))
     RequestFailure.objects.filter(pk=failures[1].pk).update(repeated=4)
     assert "7 of 9 requests of this account to this route failed in the last hour." in page(member, failures[0])
 
@@ -106,7 +106,7 @@ def test_no_other_routes_are_shown_if_the_model_has_none(member: Client, account
     assert "Other routes" not in text
 
 
-@pytest.mark.parametrize("error", [InsufficientCredits(), UpstreamRejected("Provider 'sim' refused the request.")])
+@pytest.mark.parametrize("error", [InsufficientCredits(), UpstreamRejected("Provider 'sim' rejected the request.")])
 def test_what_is_not_the_providers_failure_says_nothing_of_routes(
     member: Client, account: Account, error: ApiError
 ) -> None:

@@ -259,7 +259,7 @@ def test_every_code_of_ours_is_explained() -> None:
     ("error", "expected"),
     [
         (AliasNotFound("This account has no alias 'alias/x'."), "Create it on the Aliases page, or correct the name."),
-        (UpstreamRejected("Provider 'sim' refused the request.", code="odd_word"), "The error code is the provider"),
+        (UpstreamRejected("Provider 'sim' rejected the request.", code="odd_word"), "The error code is the provider"),
     ],
 )
 def test_the_advice_goes_by_the_code(member: Client, account: Account, error: ApiError, expected: str) -> None:

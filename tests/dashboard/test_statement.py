@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Account, User
-from billing.ledger import entries as ledger
+from billing.ledger import credits as ledger
 from dashboard import credit
 from tests.billing.records import MEMBER, open_for, serve
 from tests.dashboard.usage import day_ago, rows, seen, used

@@ -199,7 +199,7 @@ def test_a_refused_request_is_a_400_that_should_not_be_retried(
 ) -> None:
     reply = customer.http.post(path, json={"model": f"{model}/status-{code}", **fields})
     assert refusal(reply)[:2] == (400, GENERAL)
-    assert message(reply).startswith(f"Provider '{model.partition('/')[0]}' refused the request: ")
+    assert message(reply).startswith(f"Provider '{model.partition('/')[0]}' rejected the request: ")
     assert reply.headers["x-should-retry"] == "false"
     assert bills.untouched(customer)
 
@@ -208,26 +208,26 @@ def test_a_refused_request_is_a_400_that_should_not_be_retried(
 def test_a_refusal_without_words_says_its_status(customer: Customer, code: int) -> None:
     reply = ask(customer, f"odd/test/bare-{code}")
     assert refusal(reply) == (400, GENERAL, GENERAL, None)
-    assert message(reply) == f"Provider 'odd' refused the request (HTTP {code})."
+    assert message(reply) == f"Provider 'odd' rejected the request (HTTP {code})."
 
 
 @pytest.mark.parametrize("code", [400, 422])
 def test_a_refusal_of_which_nothing_can_be_quoted_says_its_status(customer: Customer, code: int) -> None:
-    assert message(ask(customer, f"odd/test/one-word-{code}")) == f"Provider 'odd' refused the request (HTTP {code})."
+    assert message(ask(customer, f"odd/test/one-word-{code}")) == f"Provider 'odd' rejected the request (HTTP {code})."
 
 
 def test_an_overflow_is_recognised_even_if_the_provider_repeats_the_request(customer: Customer) -> None:
     """Servers on FastAPI repeat the request. An agent shortens its conversation only because of this code."""
     reply = ask(customer, "odd/test/repeats-the-request")
     assert refusal(reply) == (400, GENERAL, OVERFLOW, "messages")
-    assert message(reply) == f"Provider 'odd' refused the request: {TOO_LONG}"
+    assert message(reply) == f"Provider 'odd' rejected the request: {TOO_LONG}"
 
 
 @pytest.mark.parametrize("code", [400, 413, 422])
 def test_a_refusal_that_breaks_off_is_one_without_words(customer: Customer, code: int) -> None:
     reply = ask(customer, f"odd/test/cut-{code}")
     assert refusal(reply) == (400, GENERAL, GENERAL, None)
-    assert message(reply) == f"Provider 'odd' refused the request (HTTP {code})."
+    assert message(reply) == f"Provider 'odd' rejected the request (HTTP {code})."
     assert bills.untouched(customer)
 
 
@@ -243,7 +243,7 @@ def test_code_and_param_are_the_upstreams_if_they_concern_the_request(customer: 
     _, code, param = CODES[name]
     reply = ask(customer, f"odd/test/{name}", temperature=1)
     assert refusal(reply) == (400, GENERAL, code, param)
-    assert message(reply) == "Provider 'odd' refused the request: No."
+    assert message(reply) == "Provider 'odd' rejected the request: No."
 
 
 @pytest.mark.parametrize("code", OF_THE_OPERATOR)
@@ -279,7 +279,7 @@ def test_an_error_instead_of_an_answer_is_a_refusal_if_it_means_one(
 ) -> None:
     reply = ask(customer, f"odd/test/{form}-{name}", **MODES[mode])
     assert refusal(reply) == (400, GENERAL, OVERFLOW if name == "overflow" else GENERAL, None)
-    assert "Provider 'odd' refused the request: " in message(reply)
+    assert "Provider 'odd' rejected the request: " in message(reply)
     assert bills.untouched(customer)
 
 
@@ -343,12 +343,12 @@ def test_a_rate_limit_in_place_of_the_first_event_is_one(customer: Customer) -> 
 
 def test_ordinary_words_are_quoted_as_they_are(customer: Customer) -> None:
     reply = ask(customer, "odd/test/ordinary")
-    assert message(reply) == "Provider 'odd' refused the request: Unsupported key response_format"
+    assert message(reply) == "Provider 'odd' rejected the request: Unsupported key response_format"
 
 
 def test_secrets_and_addresses_are_not_quoted(customer: Customer) -> None:
     reply = ask(customer, "odd/test/leaky")
-    assert message(reply) == "Provider 'odd' refused the request: Key […] of […] and […] is bad."
+    assert message(reply) == "Provider 'odd' rejected the request: Key […] of […] and […] is bad."
 
 
 # --- Failures name their wait
@@ -411,5 +411,5 @@ def test_an_overflow_of_messages_begins_with_the_words_that_agents_parse(
     asked = {"model": model, "messages": HELLO, "max_tokens": fields.get("max_completion_tokens", 16)}
     reply = customer.http.post("/v1/messages", json={**asked, "stream": "stream" in fields})
     provider_slug = model.partition("/")[0]
-    words = f"{TOO_LONG} (Provider {provider_slug!r} refused the request)"
+    words = f"{TOO_LONG} (Provider {provider_slug!r} rejected the request)"
     assert (reply.status_code, reply.json()["error"]["message"]) == (400, words)

@@ -18,7 +18,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import Account
 from billing.ledger import booking as ledger
-from billing.ledger import entries
+from billing.ledger import credits
 from billing.models import FROZEN, DailyUsage, FrozenTerms, Generation, LedgerEntry, UsageWatermark, Wallet
 from billing.usage import rollups, verify
 from catalogue.footprint.energy import EnergyFigures, PerToken, Range
@@ -87,7 +87,7 @@ def last_record() -> str:
 def test_books_in_order_are_said_to_be_so(acme: Account) -> None:
     new_account("Zenith", credit=None)
     ledger.book(served(acme, priced=False), using="default")
-    entries.correct(acme.pk, Decimal(-200), "overdrawn on purpose")
+    credits.correct(acme.pk, Decimal(-200), "overdrawn on purpose")
     result = verify_ledger()
     assert result == Result("checked 2 accounts, 4 ledger entries, 3 generations: 0 mismatches", [], 0)
 
@@ -475,7 +475,7 @@ def test_reading_costs_a_fixed_number_of_queries_however_long_the_book(
     acme: Account, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     for number in range(20):
-        entries.grant(acme.pk, Decimal(1), f"invoice {number}")
+        credits.grant(acme.pk, Decimal(1), f"invoice {number}")
     # Queries: the wallets, their entries, their last numbers, records without an entry, accounts without a wallet; and
     # in a transaction (two more) the lock of the watermarks, their times, the sums of records and the rows by day.
     with django_assert_max_num_queries(11):
@@ -484,7 +484,7 @@ def test_reading_costs_a_fixed_number_of_queries_however_long_the_book(
 
 def test_what_is_longer_than_a_page_is_read_whole(acme: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "PAGE", 2)
-    entries.grant(acme.pk, Decimal(1), "invoice")
+    credits.grant(acme.pk, Decimal(1), "invoice")
     assert verify_ledger().stdout == "checked 1 accounts, 4 ledger entries, 2 generations: 0 mismatches"
     tamper(f"UPDATE {ENTRY} SET seq = 9 WHERE seq = 2", f"UPDATE {ENTRY} SET amount = amount + 1 WHERE seq = 4")
     assert mismatches()[:2] == [
@@ -547,7 +547,7 @@ def test_an_account_longer_than_a_page_stands_between_short_ones(monkeypatch: py
     accounts = in_order_of_ids(5)
     long = accounts[2]
     for number in range(12):
-        entries.grant(long.pk, Decimal(1), f"invoice {number}")
+        credits.grant(long.pk, Decimal(1), f"invoice {number}")
     assert verify_ledger() == Result("checked 5 accounts, 27 ledger entries, 10 generations: 0 mismatches", [], 0)
     identifier = long.pk if connection.vendor == "postgresql" else long.pk.hex
     tamper(f"DELETE FROM {ENTRY} WHERE account_id = '{identifier}' AND seq = 14")
@@ -593,7 +593,7 @@ def test_entries_that_come_while_a_batch_is_read_are_left_to_the_next_run(
     accounts = in_order_of_ids(3)
     for account, credits_ in zip(accounts, (0, 4, 9), strict=True):
         for number in range(credits_):
-            entries.grant(account.pk, Decimal(1), f"invoice {number}")
+            credits.grant(account.pk, Decimal(1), f"invoice {number}")
     arrived = False
 
     def arrive(_account_id: UUID, _result: verify.Verification) -> None:
@@ -604,7 +604,7 @@ def test_entries_that_come_while_a_batch_is_read_are_left_to_the_next_run(
                 for _ in range(4):
                     ledger.book(served(account), using="default")
             between = Account.objects.create(pk=UUID(int=accounts[0].pk.int + 1), name="Opened meanwhile")
-            entries.grant(between.pk, Decimal(1), "invoice")
+            credits.grant(between.pk, Decimal(1), "invoice")
 
     (proof,) = verify.verify(None, read_usage, report=arrive)
     assert proof == verify.Verification(accounts=3, entries=22, generations=6, mismatches=0)
@@ -626,7 +626,6 @@ def test_usage_by_day_in_order_is_said_to_be_so(acme: Account) -> None:
     ("statement", "kept"),
     [
         ("UPDATE billing_dailyusage SET requests = requests + 1", "3 requests for 0.00168"),
-        ("UPDATE billing_dailyusage SET carbon_known = 2", "2 requests for 0.00168"),
         ("UPDATE billing_dailyusage SET provider = 'other'", "2 requests for 0.00168"),
         ("DELETE FROM billing_dailyusage", "0 requests for 0.00"),
         ("DELETE FROM billing_usagewatermark", "2 requests for 0.00168"),
@@ -638,6 +637,24 @@ def test_usage_by_day_that_is_not_its_records_is_found(acme: Account, statement:
     today = datetime.now(UTC).date()
     there = "0 requests for 0.00" if "watermark" in statement else "2 requests for 0.00168"
     assert mismatches() == [f"account Acme: its usage of {today} is {kept}, its records add up to {there}"]
+
+
+@pytest.mark.parametrize("change", ["carbon_known = 2", "duration_ms = duration_ms + 1", "measured = measured + 1"])
+def test_any_sum_by_day_that_is_not_that_of_its_records_is_found(acme: Account, change: str) -> None:
+    rollups.advance(100, trail=timedelta(0))
+    tamper(f"UPDATE billing_dailyusage SET {change}")
+    today, what = datetime.now(UTC).date(), "2 requests for 0.00168"
+    differing = change.partition(" ")[0]
+    assert mismatches() == [
+        f"account Acme: its usage of {today} is {what}, its records add up to {what}; they differ in {differing}"
+    ]
+
+
+def test_a_day_that_was_rolled_up_before_a_sum_existed_is_in_order(acme: Account) -> None:
+    rollups.advance(100, trail=timedelta(0))
+    assert DailyUsage.objects.get().duration_known == 2
+    tamper("UPDATE billing_dailyusage SET duration_known = 0, duration_ms = 0")
+    assert mismatches() == []
 
 
 def test_a_watermark_in_the_future_is_found(acme: Account) -> None:

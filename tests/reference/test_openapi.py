@@ -24,7 +24,7 @@ import billing.urls
 import catalogue.urls
 from aliases.models import AliasEvent
 from aliases.serializers import HistoryQuery, StatsQuery
-from billing.api import GenerationsQuery
+from billing.records_api import GenerationsQuery
 from catalogue.api import ModelsQuery, ProvidersQuery
 from catalogue.models import Modality, Status
 from gateway import errors

@@ -1,11 +1,11 @@
-"""Adds credit to an account: one ledger entry per reference."""
+"""Books credit or a correction on an account, once for each reference."""
 
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
 from accounts.management.arguments import account_from, add_account
-from billing.ledger import entries as ledger
+from billing.ledger import credits as ledger
 from billing.management.amounts import amount
 from gateway.management.base import OperatorCommand
 from gateway.money import plain

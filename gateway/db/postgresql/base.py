@@ -22,16 +22,17 @@ CONNECTION_LIMITS = {
     # While a proxy moves an address, it may lead to a standby, which must not be read.
     "target_session_attrs": "read-write",
 }
-# SQLSTATEs of a server that is not the primary, or is starting or stopping: the next connection may lead to another.
 LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE
+# SQLSTATEs of a server that is not the primary, or is starting or stopping: the next connection may lead to another.
 NOT_THE_PRIMARY = frozenset({"25006", "57P01", "57P02", "57P03"})
-LOST = frozenset({TransactionStatus.ACTIVE, TransactionStatus.UNKNOWN})  # in the middle of a statement, or closed
+# The states of a connection that was lost: in the middle of a statement, or closed.
+LOST = frozenset({TransactionStatus.ACTIVE, TransactionStatus.UNKNOWN})
 
-_drained_at: dict[str, float] = {}
+_drained_at: dict[str, float] = {}  # by alias of the database, on the monotonic clock
 
 
 def waits() -> dict[str, tuple[int, float]]:
-    """Returns by database how often a connection was waited for, and for how many seconds in total."""
+    """Returns for each database how often code waited for a connection, and for how many seconds in total."""
     pools = base.DatabaseWrapper._connection_pools  # type: ignore[attr-defined]  # django-stubs leaves it out
     found = {alias: pool.get_stats() for alias, pool in pools.items()}
     return {
@@ -41,7 +42,7 @@ def waits() -> dict[str, tuple[int, float]]:
 
 
 class Connection(psycopg.Connection[Any]):
-    """Closes itself if a statement takes longer than `patience` or the server is not the primary."""
+    """Closes itself if a statement takes longer than `patience` allows or the server is not the primary."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -47,8 +47,8 @@ STOP_REASONS = {
     "refusal": "content_filter",
 }
 INPUT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-# The kinds of deltas that hold text, and the field that holds it.
-WORDS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+# For each kind of delta that holds text: the field that holds it.
+TEXT_FIELD_OF_DELTA = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 MESSAGE_FIELDS = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage", "gateway_metadata"})
 
 
@@ -57,7 +57,7 @@ def answer_of(message: Mapping[str, Any]) -> Json:
     content = message.get("content")
     if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
         raise MalformedReply("answered without content")
-    finish = finish_reason(message.get("stop_reason"))
+    finish = mapped_stop_reason(message.get("stop_reason"))
     return {
         **extras(message, MESSAGE_FIELDS),
         "id": message.get("id"),
@@ -67,8 +67,11 @@ def answer_of(message: Mapping[str, Any]) -> Json:
     }
 
 
-def finish_reason(reported: Any) -> str | None:
-    """Returns OpenAI's reason, or the upstream's own word if OpenAI has none for it; None while nothing is reported."""
+def mapped_stop_reason(reported: Any) -> str | None:
+    """Returns OpenAI's reason, or the upstream's own word if OpenAI has none for it; None while nothing is reported.
+
+    Unlike `inference.finishes.finish_reason`, which reads the result later, it lets unknown words through.
+    """
     return STOP_REASONS.get(reported, reported) if isinstance(reported, str) and reported else None
 
 
@@ -104,9 +107,9 @@ def usage_of(reported: Any) -> Usage | None:
 def _written(reported: Mapping[str, Any]) -> tuple[int | None, int | None, tuple[str, ...]]:
     """Returns the tokens written to the cache for 5 minutes and for 1 hour, and a flag if they exceed their total.
 
-    Tokens without a breakdown count as written for the default of 5 minutes. That includes those that the total has
-    beyond its parts, since only the total is updated during a stream. If the parts exceed the total, the excess is
-    taken from the dearer ones, for 1 hour.
+    Tokens without a breakdown count as written for the default of 5 minutes. So do the tokens by which the total
+    exceeds its parts: during a stream only the total is updated. If the parts exceed the total, the excess is taken off
+    the tokens for 1 hour, which cost more.
     """
     total = optional_count(reported.get("cache_creation_input_tokens"))
     parts = reported.get("cache_creation")
@@ -125,10 +128,10 @@ def _written(reported: Mapping[str, Any]) -> tuple[int | None, int | None, tuple
 
 def grown_usage(known: Mapping[str, Any], added: Mapping[str, Any]) -> Json:
     """Merges an event's usage into the known one. Nulls change nothing, and counted input does not fall back to 0."""
-    said = extras(added, ())
-    if any(known.get(name) for name in INPUT_COUNTS) and not any(said.get(name) for name in INPUT_COUNTS):
-        said = {name: value for name, value in said.items() if name not in INPUT_COUNTS}
-    return {**known, **said}
+    reported = extras(added, ())
+    if any(known.get(name) for name in INPUT_COUNTS) and not any(reported.get(name) for name in INPUT_COUNTS):
+        reported = {name: value for name, value in reported.items() if name not in INPUT_COUNTS}
+    return {**known, **reported}
 
 
 def _message(content: Iterable[Mapping[str, Any]]) -> Json:
@@ -169,11 +172,11 @@ def _tool_call(block: Mapping[str, Any]) -> Json:
         **extras(block, ("type", "id", "name", "input")),
         "id": block.get("id"),
         "type": "function",
-        "function": {"name": block.get("name"), "arguments": arguments_of(block)},
+        "function": {"name": block.get("name"), "arguments": arguments_text(block)},
     }
 
 
-def arguments_of(block: Mapping[str, Any]) -> str:
+def arguments_text(block: Mapping[str, Any]) -> str:
     """Returns a tool call's input as JSON text. Raises MalformedReply if it is nested too deep to be written."""
     given = block.get("input") or {}
     if isinstance(given, str):  # some upstreams send the text itself
@@ -186,7 +189,10 @@ def arguments_of(block: Mapping[str, Any]) -> str:
 
 @dataclass(slots=True)
 class _Block:
-    """Holds an open content block. `ordinal` numbers the tool calls; `pieces` are the pieces of its text so far."""
+    """Holds an open content block. `ordinal` numbers the tool calls.
+
+    `pieces` are the pieces of its text, or of its tool's input, so far.
+    """
 
     content: Json
     ordinal: int = 0
@@ -201,9 +207,9 @@ class AnthropicDecoder(StreamDecoder):
         "_blocks",
         "_citations",
         "_has_counted_all",
-        "_held",
-        "_held_delta",
         "_newest",
+        "_next_chunk_fields",
+        "_next_delta_members",
         "_thoughts",
         "_tools",
         "_usage",
@@ -220,30 +226,30 @@ class AnthropicDecoder(StreamDecoder):
         self._tools = self._thoughts = self._citations = 0
         self._usage: Json = {}  # the usage so far, merged from all events
         self._has_counted_all = False
-        self._held: Json = {}  # fields for the next chunk
-        self._held_delta: Json = {}  # members for the next delta
+        self._next_chunk_fields: Json = {}  # fields to add to the next chunk, beside its `choices`
+        self._next_delta_members: Json = {}  # members to add to the `delta` of the next chunk's choice
 
-    def read(self, event: Json, data: bytes, said: list[Delta | Note]) -> None:
+    def read(self, event: Json, data: bytes, out: list[Delta | Note]) -> None:
         """See `base.StreamDecoder`. Unknown events are ignored."""
         check_object(event, data)
         kind = event.get("type")
         delta: Delta | None = None
         if kind == "content_block_delta":
-            delta = self._delta(_number(event), _part(event, "delta", dict))
+            delta = self._read_delta(_number(event), _part(event, "delta", dict))
         elif kind == "content_block_start":
             self._newest = self._blocks[_number(event)] = _Block(_part(event, "content_block", dict))
-            delta = self._open(self._newest, self._newest.content)
+            delta = self._open_block(self._newest, self._newest.content)
         elif kind == "content_block_stop":
             block = self._blocks.pop(_number(event), self._newest)
             self._newest = None if block is self._newest else self._newest
-            delta = self._close(block)
+            delta = self._close_block(block)
         else:
-            self._read_framing(event, said)
+            self._read_framing(event, out)
         if delta is None:
             return
-        if self._held:
-            delta.chunk, self._held = {**self._held, **delta.chunk}, {}
-        last = said[-1] if said else None
+        if self._next_chunk_fields:
+            delta.chunk, self._next_chunk_fields = {**self._next_chunk_fields, **delta.chunk}, {}
+        last = out[-1] if out else None
         if (
             type(delta) is TextDelta
             and type(last) is TextDelta
@@ -252,7 +258,7 @@ class AnthropicDecoder(StreamDecoder):
         ):
             last.add(delta.chunk, delta.text)
         else:
-            said.append(delta)
+            out.append(delta)
 
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
         """See `base.StreamDecoder`. The `output_tokens` at the start of a stream are a placeholder."""
@@ -260,123 +266,123 @@ class AnthropicDecoder(StreamDecoder):
         prompt = None if usage is None else replace(usage, completion=0, reasoning=None)
         return (usage if self._has_counted_all else None), prompt
 
-    def _read_framing(self, event: Json, said: list[Delta | Note]) -> None:
+    def _read_framing(self, event: Json, out: list[Delta | Note]) -> None:
         """Reads an event about the message itself. Null fields of its usage mean that they are unchanged."""
         usage = event.get("usage")
         match event.get("type"):
             case "message_start":
                 message = _part(event, "message", dict)
-                self._held |= extras(message, MESSAGE_FIELDS)
+                self._next_chunk_fields |= extras(message, MESSAGE_FIELDS)
                 usage = message.get("usage")
             case "message_delta":
                 delta = object_of(event.get("delta"))
-                self._held |= extras(event, ("type", "delta", "usage")) | extras(delta, ("stop_reason",))
+                self._next_chunk_fields |= extras(event, ("type", "delta", "usage")) | extras(delta, ("stop_reason",))
                 self._has_counted_all |= isinstance(usage, dict)
-                end = finish_of(0, {"finish_reason": finish_reason(delta.get("stop_reason"))})
+                end = finish_of(0, {"finish_reason": mapped_stop_reason(delta.get("stop_reason"))})
                 if isinstance(end, FinishDelta):
                     unended, self._blocks = self._blocks, {}
-                    said += filter(None, map(self._close, unended.values()))
-                    said += self._released(end)
+                    out += filter(None, map(self._close_block, unended.values()))
+                    out += self._finish_with_held(end)
                 elif end is not None:
-                    said.append(end)
+                    out.append(end)
             case "message_stop":
-                said.append(StreamEnd())
+                out.append(StreamEnd())
             case _:
                 return
-        self._report_usage(usage, said)
+        self._report_usage(usage, out)
 
-    def _report_usage(self, usage: Any, said: list[Delta | Note]) -> None:
+    def _report_usage(self, usage: Any, out: list[Delta | Note]) -> None:
         if isinstance(usage, dict):
             self._usage = grown_usage(self._usage, usage)
             if self._usage:
-                said.append(UsageReport(self._usage))
+                out.append(UsageReport(self._usage))
 
-    def _released(self, finish: FinishDelta) -> Iterator[Delta]:
+    def _finish_with_held(self, finish: FinishDelta) -> Iterator[Delta]:
         """Yields the finish, and before it a delta with members that are still held."""
-        held, self._held = self._held, {}
-        if self._held_delta:
-            yield self._said(OtherDelta, {})
-        finish.chunk |= held
+        fields, self._next_chunk_fields = self._next_chunk_fields, {}
+        if self._next_delta_members:
+            yield self._make_delta(OtherDelta, {})
+        finish.chunk |= fields
         yield finish
 
-    def _open(self, block: _Block, content: Json) -> Delta | None:
+    def _open_block(self, block: _Block, content: Json) -> Delta | None:
         match content.get("type"):
             case "text":
-                self._held_delta |= extras(content, ("type", "text", "citations"))
-                return self._say("content", content.get("text"))
+                self._next_delta_members |= extras(content, ("type", "text", "citations"))
+                return self._text_delta("content", content.get("text"))
             case "tool_use":
                 block.ordinal, self._tools = self._tools, self._tools + 1
-                return self._call(_head_of(block))
+                return self._call_delta(_head_of(block))
             case "redacted_thinking":
-                self._keep("thinking_blocks", self._thought(content))
+                self._hold_item("thinking_blocks", self._numbered_thought(content))
             case "thinking":
-                return self._think(block, content.get("thinking"))
+                return self._thinking_delta(block, content.get("thinking"))
         return None
 
-    def _delta(self, number: int | None, delta: Json) -> Delta | None:
+    def _read_delta(self, number: int | None, delta: Json) -> Delta | None:
         block = self._blocks.get(number, self._newest)
         match delta.get("type"):
             case "text_delta":
                 if len(delta) > 2:
-                    self._held_delta |= extras(delta, ("type", "text"))
-                return self._say("content", delta.get("text"))
+                    self._next_delta_members |= extras(delta, ("type", "text"))
+                return self._text_delta("content", delta.get("text"))
             case "input_json_delta" if block is not None and block.content.get("type") == "tool_use":
-                return self._argue(block, text_of(delta.get("partial_json")))
+                return self._arguments_delta(block, text_of(delta.get("partial_json")))
             case "thinking_delta":
-                self._held_delta |= extras(delta, ("type", "thinking"))
+                self._next_delta_members |= extras(delta, ("type", "thinking"))
                 if block is None:  # some upstreams send no start of a block
                     self._newest = block = self._blocks[number] = _Block({"type": "thinking"})
-                return self._think(block, delta.get("thinking"))
+                return self._thinking_delta(block, delta.get("thinking"))
             case "signature_delta" if block is not None:
                 block.signature += text_of(delta.get("signature"))
             case "citations_delta":
-                self._keep("citations", {"index": self._citations, **_part(delta, "citation", dict)})
+                self._hold_item("citations", {"index": self._citations, **_part(delta, "citation", dict)})
                 self._citations += 1
         return None
 
-    def _close(self, block: _Block | None) -> Delta | None:
-        """Ends a block: keeps a thought with its signature, and sends a tool's input if only the start had it."""
+    def _close_block(self, block: _Block | None) -> Delta | None:
+        """Ends a block: holds a thought with its signature, and sends a tool's input if only the start had it."""
         if block is None:
             return None
         kind = block.content.get("type")
         if kind == "thinking":
             signature = block.signature or block.content.get("signature") or ""
-            self._keep(
+            self._hold_item(
                 "thinking_blocks",
-                self._thought({**block.content, "thinking": "".join(block.pieces), "signature": signature}),
+                self._numbered_thought({**block.content, "thinking": "".join(block.pieces), "signature": signature}),
             )
         if kind == "tool_use" and not block.pieces:
-            return self._argue(block, arguments_of(block.content))
+            return self._arguments_delta(block, arguments_text(block.content))
         return None
 
-    def _say(self, name: str, text: Any) -> Delta | None:
-        return self._said(TextDelta, {name: text}, name, text) if text and isinstance(text, str) else None
+    def _text_delta(self, name: str, text: Any) -> Delta | None:
+        return self._make_delta(TextDelta, {name: text}, name, text) if text and isinstance(text, str) else None
 
-    def _think(self, block: _Block, text: Any) -> Delta | None:
+    def _thinking_delta(self, block: _Block, text: Any) -> Delta | None:
         block.pieces.append(text_of(text))
-        return self._say("reasoning_content", text)
+        return self._text_delta("reasoning_content", text)
 
-    def _argue(self, block: _Block, piece: str) -> Delta | None:
+    def _arguments_delta(self, block: _Block, piece: str) -> Delta | None:
         if not piece:
             return None
         block.pieces.append(piece)
-        return self._call({"index": block.ordinal, "function": {"arguments": piece}})
+        return self._call_delta({"index": block.ordinal, "function": {"arguments": piece}})
 
-    def _call(self, fragment: Json) -> Delta:
-        return self._said(CallDelta, {"tool_calls": [fragment]}, fragment)
+    def _call_delta(self, fragment: Json) -> Delta:
+        return self._make_delta(CallDelta, {"tool_calls": [fragment]}, fragment)
 
-    def _said(self, kind: type[Kind], said: Json, *rest: Any) -> Kind:
-        other_members, self._held_delta = self._held_delta or None, {}
-        return delta_of(kind, 0, said, *rest, other_members=other_members)
+    def _make_delta(self, kind: type[Kind], members: Json, *rest: Any) -> Kind:
+        other_members, self._next_delta_members = self._next_delta_members or None, {}
+        return delta_of(kind, 0, members, *rest, other_members=other_members)
 
-    def _thought(self, block: Json) -> Json:
+    def _numbered_thought(self, block: Json) -> Json:
         thought = {"index": self._thoughts, **block}
         self._thoughts += 1
         return thought
 
-    def _keep(self, name: str, item: Json) -> None:
+    def _hold_item(self, name: str, item: Json) -> None:
         # Items have an `index`, which clients that put a stream together need to merge lists.
-        self._held_delta.setdefault(name, []).append(item)
+        self._next_delta_members.setdefault(name, []).append(item)
 
 
 class PassingDecoder(AnthropicDecoder):
@@ -384,32 +390,32 @@ class PassingDecoder(AnthropicDecoder):
 
     __slots__ = ()
 
-    def read(self, event: Json, data: bytes, said: list[Delta | Note]) -> None:
+    def read(self, event: Json, data: bytes, out: list[Delta | Note]) -> None:
         """See `base.StreamDecoder`."""
         check_object(event, data)
         kind = event.get("type")
         if kind == "content_block_delta":
             delta = event["delta"] if isinstance(event.get("delta"), dict) else {}
-            name = WORDS.get(text_of(delta.get("type")), "")
-            text, last = delta.get(name), said[-1] if said else None
+            name = TEXT_FIELD_OF_DELTA.get(text_of(delta.get("type")), "")
+            text, last = delta.get(name), out[-1] if out else None
             if text and isinstance(text, str):
                 if type(last) is TextDelta and last.name == name and last.chunk.get("index") == event.get("index"):
                     last.add(event, text)
                 else:
-                    said.append(TextDelta(event, NO_CHOICE, name, text))
+                    out.append(TextDelta(event, NO_CHOICE, name, text))
             else:
-                said.append(OtherDelta(event, NO_CHOICE))
+                out.append(OtherDelta(event, NO_CHOICE))
         elif kind == "message_delta":
             has_ended = object_of(event.get("delta")).get("stop_reason")
-            said.append((FinishDelta if has_ended else OtherDelta)(event, NO_CHOICE))
+            out.append((FinishDelta if has_ended else OtherDelta)(event, NO_CHOICE))
             self._has_counted_all |= isinstance(event.get("usage"), dict)
-            self._report_usage(event.get("usage"), said)
+            self._report_usage(event.get("usage"), out)
         elif kind == "message_stop":
-            said.append(StreamEnd())
+            out.append(StreamEnd())
         elif isinstance(kind, str) and kind != "ping":
-            said.append(OtherDelta(event, NO_CHOICE))
+            out.append(OtherDelta(event, NO_CHOICE))
             if kind == "message_start":
-                self._report_usage(_part(event, "message", dict).get("usage"), said)
+                self._report_usage(_part(event, "message", dict).get("usage"), out)
 
 
 def _head_of(block: _Block) -> Json:

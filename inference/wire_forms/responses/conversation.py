@@ -13,7 +13,7 @@ from gateway.edge.checks import Json, each, fault, require, text_in
 from ...dialects.base import DroppedFields
 from ..base import NO_FILES
 from ..signatures import ENVELOPES, opened
-from .tools import ADDED, arguments_of, function_name
+from .tools import ADDED, arguments_of_input, function_name
 
 MAX_ITEMS = 50_000
 ROLES = ("user", "system", "developer", "assistant")
@@ -152,7 +152,7 @@ class Conversation:
         self._call(item, text_in(item, "arguments"))
 
     def custom_tool_call(self, item: Json) -> None:
-        self._call(item, arguments_of(text_in(item, "input")))
+        self._call(item, arguments_of_input(text_in(item, "input")))
 
     def _call(self, item: Json, arguments: str) -> None:
         namespace = None if item.get("namespace") is None else text_in(item, "namespace")
@@ -214,10 +214,11 @@ class Conversation:
     def _words(self, content: Any) -> tuple[str, str]:
         if isinstance(content, str):
             return content, ""
-        said = each(require(content, list, ".content", "a string or an array of content parts"), self._said, ".content")
-        return "".join(text for text, _ in said), "".join(refusal for _, refusal in said)
+        parts = require(content, list, ".content", "a string or an array of content parts")
+        words = each(parts, self._words_of_part, ".content")
+        return "".join(text for text, _ in words), "".join(refusal for _, refusal in words)
 
-    def _said(self, part: Any) -> tuple[str, str]:
+    def _words_of_part(self, part: Any) -> tuple[str, str]:
         kind = part.get("type") if isinstance(part, dict) else None
         if isinstance(part, dict):
             self._dropped.add_unhandled(part, HANDLED_OF_SPEECH)

@@ -109,7 +109,7 @@ def input_of(arguments: str) -> str:
     return text if isinstance(text, str) else arguments
 
 
-def arguments_of(text: str) -> str:
+def arguments_of_input(text: str) -> str:
     """Returns the arguments of a custom tool's function for this input."""
     return orjson.dumps({INPUT: text}).decode()
 

@@ -154,8 +154,8 @@ def test_a_stall_and_a_break_end_in_an_error_with_what_was_billed() -> None:
     ("words", "expected"),
     [
         (
-            "Provider 'a' refused the request: prompt is too long: 213462 tokens > 200000 maximum",
-            "prompt is too long: 213462 tokens > 200000 maximum (Provider 'a' refused the request)",
+            "Provider 'a' rejected the request: prompt is too long: 213462 tokens > 200000 maximum",
+            "prompt is too long: 213462 tokens > 200000 maximum (Provider 'a' rejected the request)",
         ),
         (
             "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens.",
@@ -172,8 +172,8 @@ def test_a_stall_and_a_break_end_in_an_error_with_what_was_billed() -> None:
             "input length and `max_tokens` exceed context limit: 5000 + 4000 > 8192. ",
         ),
         (
-            "Provider 'a' refused the request: input length and `max_tokens` exceed context limit: 5 + 4 > 8.",
-            "input length and `max_tokens` exceed context limit: 5 + 4 > 8 (Provider 'a' refused the request)",
+            "Provider 'a' rejected the request: input length and `max_tokens` exceed context limit: 5 + 4 > 8.",
+            "input length and `max_tokens` exceed context limit: 5 + 4 > 8 (Provider 'a' rejected the request)",
         ),
         ("The input is too long.", "prompt is too long. "),
     ],

@@ -5,15 +5,15 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from accounts.management.arguments import account_from, add_account
-from aliases import forgetting
 from gateway.management.base import OperatorCommand
+from operations import forgetting
 
 
 class Command(OperatorCommand):
     help = (
         "Forgets a closed account whose last record or ledger entry is older than RECORD_YEARS: names become ids; "
-        "members, invitations, aliases, failures and notices are deleted; ledger and records stay. It needs the "
-        "role that migrates. It cannot be undone."
+        "members, invitations, aliases, failures and notices are deleted; ledger and records stay. Run it "
+        "with the database role that runs migrations. It cannot be undone."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

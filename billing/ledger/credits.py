@@ -10,20 +10,21 @@ from django.utils import timezone
 from gateway.money import LossyValueError, plain
 
 from ..models import LedgerEntry, Wallet
+from .booking import append
 
 MAX_REFERENCE_LENGTH = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Credit:
-    """Holds the balance after a booking, and whether the reference had been booked before."""
+class BookedCredit:
+    """Holds the balance after a grant or a correction, and whether the reference had been booked before."""
 
     balance: Decimal
     repeated: bool
 
 
 class InvalidAmount(ValueError):
-    """The amount is zero, is negative for a grant, or is more precise or larger than money is kept."""
+    """The amount is zero, negative for a grant, or has more digits than a column of money holds."""
 
 
 class InvalidReference(ValueError):
@@ -34,28 +35,28 @@ class ReferenceConflict(ValueError):
     """The reference was used on this account before, for another amount or kind of entry."""
 
 
-def grant(account_id: uuid.UUID, amount: Decimal, reference: str, *, reason: str | None = None) -> Credit:
+def grant(account_id: uuid.UUID, amount: Decimal, reference: str, *, reason: str | None = None) -> BookedCredit:
     """Adds credit in the account's currency. Members see the reference; only staff see the reason.
 
     Raises InvalidAmount, InvalidReference and ReferenceConflict.
     """
     if not amount.is_finite() or amount <= 0:
         raise InvalidAmount("A grant is an amount above zero.")
-    return _credit(
+    return _book_once(
         account_id, LedgerEntry(kind=LedgerEntry.Kind.GRANT, amount=amount, reference=reference, reason=reason)
     )
 
 
-def correct(account_id: uuid.UUID, amount: Decimal, reference: str, *, reason: str | None = None) -> Credit:
+def correct(account_id: uuid.UUID, amount: Decimal, reference: str, *, reason: str | None = None) -> BookedCredit:
     """Books a correction, which may be negative. Takes a reason and raises errors as `grant` does."""
     if not amount.is_finite() or amount == 0:
         raise InvalidAmount("A correction is an amount other than zero.")
-    return _credit(
+    return _book_once(
         account_id, LedgerEntry(kind=LedgerEntry.Kind.CORRECTION, amount=amount, reference=reference, reason=reason)
     )
 
 
-def _credit(account_id: uuid.UUID, entry: LedgerEntry) -> Credit:
+def _book_once(account_id: uuid.UUID, entry: LedgerEntry) -> BookedCredit:
     reference = entry.reference
     if not reference or len(reference) > MAX_REFERENCE_LENGTH or not reference.isprintable():
         raise InvalidReference(f"A reference is 1 to {MAX_REFERENCE_LENGTH} printable characters.")
@@ -67,19 +68,10 @@ def _credit(account_id: uuid.UUID, entry: LedgerEntry) -> Credit:
                 raise ReferenceConflict(
                     f"Reference {reference!r} is already recorded as a {booked.kind} of {plain(booked.amount)}."
                 )
-            return Credit(wallet.balance, repeated=True)
+            return BookedCredit(wallet.balance, repeated=True)
         entry.created_at = timezone.now()
         try:
             append(wallet, entry, "default")
         except LossyValueError as error:
             raise InvalidAmount(str(error)) from None
-    return Credit(wallet.balance, repeated=False)
-
-
-def append(wallet: Wallet, entry: LedgerEntry, using: str) -> None:
-    """Adds the entry's amount to a locked wallet, and writes the entry as the wallet's next one."""
-    wallet.balance += entry.amount
-    wallet.seq += 1
-    wallet.save(using=using, update_fields=["balance", "seq"])
-    entry.account_id, entry.seq, entry.balance_after = wallet.account_id, wallet.seq, wallet.balance
-    entry.save(using=using, force_insert=True)
+    return BookedCredit(wallet.balance, repeated=False)

@@ -16,9 +16,8 @@ from django.utils import timezone
 
 from accounts.members import locked
 from accounts.models import Account, ApiKey, Invitation, Membership, Suspension
+from aliases.models import Alias, AliasEvent
 from billing.models import Generation, LedgerEntry, Notice, RequestFailure
-
-from .models import Alias, AliasEvent
 
 REASON_GONE = "forgotten"
 

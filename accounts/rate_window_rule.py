@@ -1,6 +1,6 @@
 """Defines how requests and tokens in any sixty seconds are counted, of a key, an account or the keys with a tag.
 
-accounts/windows_in_redis.py and accounts/windows_in_memory.py implement it.
+accounts/windows_in_redis.py and accounts/windows_in_memory.py implement it, and accounts/rate_windows.py uses them.
 """
 
 from collections.abc import Sequence

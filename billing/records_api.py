@@ -11,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.keys import caller_behind
+from accounts.keys import caller_of_request
 from gateway.edge.control_view import ControlView
 from gateway.edge.strict_fields import TextField
 from gateway.edge.tables import LimitField, MomentField
@@ -19,7 +19,6 @@ from gateway.errors import InvalidRequest, NotFound
 from gateway.ids import parse_generation_id
 
 from .models import Generation
-from .usage import keyset
 from .usage.keyset import Page, Position, older_than
 from .usage.replica import from_replica
 from .usage.representations import metrics_of, record_of, stats_of
@@ -44,18 +43,19 @@ class Listing:
         return signing.dumps([record.created_at.isoformat(), record.pk.hex, *bounds], salt=self.salt)
 
 
-def page_of(listing: Listing, *, limit: int, after: str | None = None) -> Page[Generation, str]:
+def page_of(listing: Listing, *, limit: int, before: str | None = None) -> Page[Generation, str]:
     """Reads a page with one SELECT of `limit` + 1 rows by an index, and one more SELECT for their terms.
 
-    `after` is the cursor of the page before, whose records are newer. With a cursor and without bounds, the listing
-    continues within the bounds of its first page. Raises InvalidRequest for a cursor of another key or of other bounds.
+    `before` is the `next_cursor` of the previous page; this page has the records that are older than those. With a
+    cursor and without bounds, the listing continues within the bounds of its first page. Raises InvalidRequest for a
+    cursor of another key or of other bounds.
     """
     position = None
-    if after is not None:
-        listing, position = _continued(listing, after)
-    return keyset.page(
-        lambda _cursor, wanted, _upwards: list(newest_first(listing, position)[:wanted]), listing.cursor, limit
-    )
+    if before is not None:
+        listing, position = _continued(listing, before)
+    found = list(newest_first(listing, position)[: limit + 1])
+    older = listing.cursor(found[limit - 1]) if len(found) > limit else None
+    return Page(found[:limit], older=older, newer=None)
 
 
 def newest_first(listing: Listing, position: Position | None) -> QuerySet[Generation]:
@@ -76,14 +76,18 @@ def _continued(listing: Listing, cursor: str) -> tuple[Listing, Position]:
     except signing.BadSignature:
         raise refusal from None
     since, until = (bound and datetime.fromisoformat(bound) for bound in bounds)
-    begun = replace(listing, since=since, until=until)
-    if listing not in (begun, Listing(listing.key_id)):
+    first_listing = replace(listing, since=since, until=until)
+    if listing not in (first_listing, Listing(listing.key_id)):
         raise refusal
-    return begun, (datetime.fromisoformat(created_at), UUID(hex=identifier))
+    return first_listing, (datetime.fromisoformat(created_at), UUID(hex=identifier))
 
 
 class GenerationsQuery(serializers.Serializer[Any]):
-    """Reads the query of the listing. `since` and `until` are inclusive; `after` is the last page's `next_cursor`."""
+    """Reads the query of the listing. `since` and `until` are inclusive.
+
+    `after` is the `next_cursor` of the previous page. The list goes on after that page, with older records, for which
+    the code says `before`, as in billing/usage/keyset.py.
+    """
 
     since = MomentField(required=False, round_up=True)
     until = MomentField(required=False)
@@ -99,12 +103,12 @@ class Generations(ControlView):
     @from_replica
     def get(self, request: Request) -> Response:
         """Answers `{object: list, data: [GenerationRecord], next_cursor?}`, newest first."""
-        # A plain dict, since DRF takes an empty value in a QueryDict for an absent one, and `since=` is a mistake.
-        query = GenerationsQuery(data=request.query_params.dict())
-        query.is_valid(raise_exception=True)
-        asked = query.validated_data
-        listing = Listing(caller_behind(request).key_id, asked.get("since"), asked.get("until"))
-        page = page_of(listing, limit=asked["limit"], after=asked.get("after"))
+        # A plain dict: in a QueryDict, DRF would treat an empty `since=` as absent, but it has to be refused.
+        fields = GenerationsQuery(data=request.query_params.dict())
+        fields.is_valid(raise_exception=True)
+        query = fields.validated_data
+        listing = Listing(caller_of_request(request).key_id, query.get("since"), query.get("until"))
+        page = page_of(listing, limit=query["limit"], before=query.get("after"))
         body = {"object": "list", "data": [record_of(record) for record in page.rows]}
         if page.older is not None:
             body["next_cursor"] = page.older
@@ -132,7 +136,7 @@ class Metrics(ControlView):
 
 
 def _wanted(request: Request, generation_id: str) -> Generation:
-    return generation_of_account(caller_behind(request).account_id, generation_id)
+    return generation_of_account(caller_of_request(request).account_id, generation_id)
 
 
 def generation_of_account(account_id: UUID, public_id: str) -> Generation:
