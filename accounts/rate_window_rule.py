@@ -1,8 +1,9 @@
-"""Defines the rule by which a key's requests and tokens in any sixty seconds are counted.
+"""Defines how requests and tokens in any sixty seconds are counted, of a key, an account or the keys with a tag.
 
 accounts/windows_in_redis.py and accounts/windows_in_memory.py implement it, and accounts/rate_windows.py uses them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -13,10 +14,18 @@ WINDOW_SECONDS = 61
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """Holds how much a key may use in any sixty seconds. 0 stands for no limit."""
+    """Holds how much may be used in any sixty seconds. 0 stands for no limit."""
 
     requests: int
     tokens: int
+
+
+class RateBound(NamedTuple):
+    """Holds limits that a request must keep to: the name of their windows, their name in messages, and the limits."""
+
+    name: str
+    words: str
+    limits: RateLimits
 
 
 class WindowState(NamedTuple):
@@ -31,8 +40,8 @@ class WindowState(NamedTuple):
     wait: int
 
 
-class KeyState(NamedTuple):
-    """Holds how much is left of both limits. A request that was admitted is already counted."""
+class BoundState(NamedTuple):
+    """Holds how much is left of both limits of a bound. A request that was admitted is already counted."""
 
     requests: WindowState
     tokens: WindowState
@@ -43,7 +52,7 @@ class KeyState(NamedTuple):
 
 
 class Windows(Protocol):
-    """Counts the requests and the tokens of each key, by the second, on the store's own clock.
+    """Counts the requests and the tokens of each bound, by the second, on the store's own clock.
 
     What is counted in second s leaves the window at s + WINDOW_SECONDS. Then even what was counted at the very end of
     s is sixty seconds old, so no sixty seconds hold more than the limit (docs/decisions/0004). A window whose
@@ -51,15 +60,15 @@ class Windows(Protocol):
     until it catches up.
     """
 
-    def admit(self, key: str, limits: RateLimits, address: AddressCheck) -> KeyState:
-        """Counts a request for its address, and then for its key if both windows hold less than their limits.
+    def admit(self, bounds: Sequence[RateBound], address: AddressCheck) -> list[BoundState]:
+        """Counts a request for its address, and then for all bounds if all their windows hold less than their limits.
 
-        The state has a `wait` if the key's limits refuse the request, which is not counted then. A limit of 0 admits
+        A state has a `wait` if its limits refuse the request, which is counted in no window then. A limit of 0 admits
         everything, and its state is all zeros. Raises TooManyRequests if the limit of the address refuses the request;
-        then it is not counted for the key.
+        then it is not counted for the bounds.
         """
         ...
 
-    def spend(self, key: str, tokens: int) -> None:
-        """Counts tokens in the key's window, even beyond the limit, without waiting for the store."""
+    def spend(self, name: str, tokens: int) -> None:
+        """Counts tokens in a bound's window, even beyond the limit, without waiting for the store."""
         ...

@@ -1,20 +1,23 @@
-"""Limits the requests and tokens of a key in any sixty seconds.
+"""Limits the requests and tokens of a key, its tags and its account in any sixty seconds.
 
 accounts/rate_window_rule.py has the rule, and docs/decisions/0004 the reasons for it.
 """
 
 import uuid
+from collections.abc import Sequence
 
 from django.conf import settings
 
 from gateway.edge.address_limit import AddressCheck
 from gateway.errors import KeyLimitReached
 
-from .rate_window_rule import RateLimits, Windows
+from .models import Policy
+from .policies import AppliedPolicy
+from .rate_window_rule import RateBound, RateLimits, Windows
 from .windows_in_memory import MemoryWindows
 from .windows_in_redis import RedisWindows
 
-__all__ = ["RateLimits", "rate_limits_of", "spend_request", "spend_tokens"]
+__all__ = ["RateLimits", "rate_bounds", "rate_limits_of", "spend_request", "spend_tokens"]
 
 _windows: Windows = RedisWindows(while_away=MemoryWindows())
 
@@ -27,35 +30,71 @@ def rate_limits_of(rpm: int | None, tpm: int | None) -> RateLimits:
     )
 
 
-def spend_request(key_id: uuid.UUID, limits: RateLimits, address: AddressCheck) -> dict[str, str]:
-    """Counts a request of a key and of the client's address, and returns the `x-ratelimit-…` headers of its answer.
+def rate_bounds(
+    key_id: uuid.UUID, account_id: uuid.UUID, limits: RateLimits, policies: Sequence[AppliedPolicy] = ()
+) -> list[RateBound]:
+    """Returns the bounds that a key's requests must keep to: the key's own, and those that its policies set.
 
-    Raises TooManyRequests or KeyLimitReached, and counts nothing for the key then.
+    Of the limits that a key has itself and by its own policy, the smaller ones hold.
     """
-    if not (limits.requests or limits.tokens):
+    others = []
+    for policy in policies:
+        if policy.level == Policy.Level.KEY:
+            limits = RateLimits(
+                _smaller(limits.requests, policy.rules.limits.requests),
+                _smaller(limits.tokens, policy.rules.limits.tokens),
+            )
+        elif policy.rules.limits.requests or policy.rules.limits.tokens:
+            words = f"The limit of tag {policy.tag!r}" if policy.tag else "This account's limit"
+            others.append(RateBound(f"{account_id.hex}:{policy.tag}", words, policy.rules.limits))
+    own = [RateBound(key_id.hex, "This key's limit", limits)] if limits.requests or limits.tokens else []
+    return own + others
+
+
+def spend_request(bounds: Sequence[RateBound], address: AddressCheck) -> dict[str, str]:
+    """Counts a request for its bounds and the client's address, and returns the `x-ratelimit-…` headers of its answer.
+
+    Raises TooManyRequests or KeyLimitReached, and counts nothing for the bounds then.
+    """
+    if not bounds:
         address.check()
         return {}
-    state = _windows.admit(key_id.hex, limits, address)
+    states = _windows.admit(bounds, address)
     headers: dict[str, str] = {}
-    # OpenAI's names and formats: the limit, what is left of it, and the time until all of it is free.
-    for name, limit, of in (("requests", limits.requests, state.requests), ("tokens", limits.tokens, state.tokens)):
-        if limit:
-            minutes, seconds = divmod(of.reset, 60)
+    # OpenAI's names and formats: the limit, what is left of it, and the time until all of it is free. Of several limits
+    # the one with the least left is shown.
+    for name in ("requests", "tokens"):
+        limited = [
+            (getattr(state, name).remaining, getattr(bound.limits, name), getattr(state, name).reset)
+            for bound, state in zip(bounds, states, strict=True)
+            if getattr(bound.limits, name)
+        ]
+        if limited:
+            remaining, limit, reset = min(limited)
+            minutes, seconds = divmod(reset, 60)
             headers[f"x-ratelimit-limit-{name}"] = str(limit)
-            headers[f"x-ratelimit-remaining-{name}"] = str(of.remaining)
+            headers[f"x-ratelimit-remaining-{name}"] = str(remaining)
             headers[f"x-ratelimit-reset-{name}"] = f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
+    bound, state = max(zip(bounds, states, strict=True), key=lambda each: each[1].wait)
     wait = state.wait
-    if wait:  # the message names the limit with the longer wait
-        reached = f"{limits.requests} requests" if wait == state.requests.wait else f"{limits.tokens} tokens"
+    if wait:  # the message names the limit with the longest wait
+        is_of_requests = wait == state.requests.wait
+        reached = f"{bound.limits.requests} requests" if is_of_requests else f"{bound.limits.tokens} tokens"
         delay = f"{wait} second{'' if wait == 1 else 's'}"
         raise KeyLimitReached(
-            f"This key's limit of {reached} per minute is reached. Try again in {delay}.",
+            f"{bound.words} of {reached} per minute is reached. Try again in {delay}.",
             headers=headers | {"Retry-After": str(wait)},
         )
     return headers
 
 
-def spend_tokens(key_id: uuid.UUID, limits: RateLimits, tokens: int) -> None:
+def spend_tokens(bounds: Sequence[RateBound], tokens: int) -> None:
     """Counts tokens that were delivered, even beyond the limit."""
-    if limits.tokens and tokens:
-        _windows.spend(key_id.hex, tokens)
+    for bound in bounds:
+        if bound.limits.tokens and tokens:
+            _windows.spend(bound.name, tokens)
+
+
+def _smaller(limit: int, other: int) -> int:
+    """Returns the smaller of two limits, of which 0 stands for none."""
+    return min(limit, other) if limit and other else limit or other

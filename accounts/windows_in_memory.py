@@ -1,12 +1,12 @@
-"""Keeps the windows of keys in this worker's memory (accounts/rate_window_rule.py has the rule)."""
+"""Keeps the windows in this worker's memory (accounts/rate_window_rule.py has the rule)."""
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gateway.edge.address_limit import AddressCheck
 
-from .rate_window_rule import WINDOW_SECONDS, KeyState, RateLimits, WindowState
+from .rate_window_rule import WINDOW_SECONDS, BoundState, RateBound, WindowState
 
 Counters = dict[int, int]  # what was counted, by second
 
@@ -20,25 +20,32 @@ class MemoryWindows:
         self._tokens: defaultdict[str, Counters] = defaultdict(dict)
         self._swept_at = 0
 
-    def admit(self, key: str, limits: RateLimits, address: AddressCheck) -> KeyState:
-        # 1. Count the request for its address. A request that is refused there is not counted for the key.
+    def admit(self, bounds: Sequence[RateBound], address: AddressCheck) -> list[BoundState]:
+        # 1. Count the request for its address. A request that is refused there is not counted for the bounds.
         address.count_in_memory()
         # 2. Read what is left of each limit.
         now = int(self._clock())
         self._sweep(now)
-        state = KeyState(
-            _state(self._requests[key], limits.requests, now), _state(self._tokens[key], limits.tokens, now)
-        )
-        # 3. Count the request for the key, if both limits have something left.
-        if not limits.requests or state.wait:
-            return state
-        _add(self._requests[key], now, 1)
-        return KeyState(WindowState(state.requests.remaining - 1, WINDOW_SECONDS, 0), state.tokens)
+        states = [
+            BoundState(
+                _state(self._requests[name], limits.requests, now), _state(self._tokens[name], limits.tokens, now)
+            )
+            for name, _, limits in bounds
+        ]
+        if any(state.wait for state in states):
+            return states
+        # 3. Count the request, if all limits have something left.
+        for number, (name, _, limits) in enumerate(bounds):
+            if limits.requests:
+                _add(self._requests[name], now, 1)
+                left = states[number].requests.remaining - 1
+                states[number] = BoundState(WindowState(left, WINDOW_SECONDS, 0), states[number].tokens)
+        return states
 
-    def spend(self, key: str, tokens: int) -> None:
+    def spend(self, name: str, tokens: int) -> None:
         now = int(self._clock())
-        _forget(self._tokens[key], now)
-        _add(self._tokens[key], now, tokens)
+        _forget(self._tokens[name], now)
+        _add(self._tokens[name], now, tokens)
 
     def _sweep(self, now: int) -> None:
         if now - self._swept_at < WINDOW_SECONDS:

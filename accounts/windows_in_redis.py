@@ -1,10 +1,13 @@
-"""Keeps the windows of all keys in Redis, for all workers together (accounts/rate_window_rule.py has the rule)."""
+"""Keeps the windows in Redis, for all workers together (accounts/rate_window_rule.py has the rule)."""
+
+from collections.abc import Sequence
+from functools import cache
 
 from gateway.edge.address_limit import AddressCheck
 from gateway.edge.address_windows import COUNT_ADDRESS
 from gateway.fastpath.redis import Script, shared_store
 
-from .rate_window_rule import WINDOW_SECONDS, KeyState, RateLimits, Windows, WindowState
+from .rate_window_rule import WINDOW_SECONDS, BoundState, RateBound, Windows, WindowState
 
 CLOCK = "redis.call('TIME')[1]"
 
@@ -46,13 +49,14 @@ end
 """
 
 # Admits a request.
-# KEYS: the window of requests, the window of tokens, the counter of the address.
-# ARGV: the limit of requests, the limit of tokens, the limit of the address, its seconds.
-# Returns the seconds that the address has to wait, then `remaining`, `reset` and `wait` of both windows.
+# KEYS: the windows of requests and of tokens of each bound, then the counter of the address.
+# ARGV: the limits of requests and of tokens of each bound, then the limit of the address and its seconds.
+# Returns the seconds that the address has to wait, then `remaining`, `reset` and `wait` of each window.
 LUA_ADMIT = """
--- 1. Count it for the address. What is refused there is not counted for the key.
-local wait = count_address(KEYS[3], ARGV[3], ARGV[4])
-if wait > 0 then return redis.status_reply(wait .. ' 0 0 0 0 0 0') end
+-- 1. Count it for the address. What is refused there is not counted for the bounds.
+local count = #KEYS - 1
+local wait = count_address(KEYS[count + 1], ARGV[count + 1], ARGV[count + 2])
+if wait > 0 then return redis.status_reply(tostring(wait)) end
 -- 2. Read what is left of each limit.
 local function state(window, limit)
   local reset, wait, used = 0, 0, window.sum
@@ -66,20 +70,25 @@ local function state(window, limit)
   end
   return {math.max(0, limit - window.sum), reset, wait}
 end
-local windows, states = {}, {{0, 0, 0}, {0, 0, 0}}
-for index = 1, 2 do
+local windows, states, is_admitted = {}, {}, true
+for index = 1, count do
   local limit = tonumber(ARGV[index])
+  states[index] = {0, 0, 0}
   if limit > 0 then
     windows[index] = open(KEYS[index])
     states[index] = state(windows[index], limit)
+    is_admitted = is_admitted and states[index][3] == 0
   end
 end
--- 3. Count it for the key, if both limits have something left.
-if windows[1] and states[1][3] == 0 and states[2][3] == 0 then
-  add(windows[1], 1)
-  states[1] = {states[1][1] - 1, window_seconds, 0}
+-- 3. Count it in the windows of requests, if all limits have something left.
+for index = 1, count do
+  if is_admitted and index % 2 == 1 and windows[index] then
+    add(windows[index], 1)
+    states[index] = {states[index][1] - 1, window_seconds, 0}
+  end
+  states[index] = table.concat(states[index], ' ')
 end
-return redis.status_reply('0 ' .. table.concat(states[1], ' ') .. ' ' .. table.concat(states[2], ' '))
+return redis.status_reply('0 ' .. table.concat(states, ' '))
 """
 
 # Adds tokens to the window KEYS[1].
@@ -98,20 +107,25 @@ class RedisWindows:
     def __init__(self, while_away: Windows, *, clock: str = CLOCK) -> None:
         time = LUA_TIME.replace("WINDOW_SECONDS", str(WINDOW_SECONDS)).replace("CLOCK", clock)
         self._while_away = while_away
-        self._admit = Script(time + LUA_WINDOW + COUNT_ADDRESS + LUA_ADMIT, keys=3)
+        self._admit = cache(lambda bounds: Script(time + LUA_WINDOW + COUNT_ADDRESS + LUA_ADMIT, keys=2 * bounds + 1))
         self._spend = Script(time + LUA_WINDOW + LUA_SPEND)
 
-    def admit(self, key: str, limits: RateLimits, address: AddressCheck) -> KeyState:
-        requests, tokens = f"rate:{{{key}}}:requests".encode(), f"rate:{{{key}}}:tokens".encode()
-        address_key, *address_rate = address.arguments
-        key_limits = (b"%d" % limits.requests, b"%d" % limits.tokens)
-        line = shared_store.send(self._admit, requests, tokens, address_key, *key_limits, *address_rate).wait()
+    def admit(self, bounds: Sequence[RateBound], address: AddressCheck) -> list[BoundState]:
+        counter, *rate = address.arguments
+        keys = [key for bound in bounds for key in (_key(bound.name, "requests"), _key(bound.name, "tokens"))]
+        limits = [b"%d" % limit for bound in bounds for limit in (bound.limits.requests, bound.limits.tokens)]
+        line = shared_store.send(self._admit(len(bounds)), *keys, counter, *limits, *rate).wait()
         if line is None:
-            return self._while_away.admit(key, limits, address)
+            return self._while_away.admit(bounds, address)
         wait, *numbers = [int(number) for number in line[1:].split()]
         address.counted(wait)
-        return KeyState(WindowState(*numbers[:3]), WindowState(*numbers[3:]))
+        windows = [WindowState(*numbers[start : start + 3]) for start in range(0, len(numbers), 3)]
+        return list(map(BoundState, windows[::2], windows[1::2]))
 
-    def spend(self, key: str, tokens: int) -> None:
-        name = f"rate:{{{key}}}:tokens".encode()
-        shared_store.send(self._spend, name, b"%d" % tokens, otherwise=lambda: self._while_away.spend(key, tokens))
+    def spend(self, name: str, tokens: int) -> None:
+        key = _key(name, "tokens")
+        shared_store.send(self._spend, key, b"%d" % tokens, otherwise=lambda: self._while_away.spend(name, tokens))
+
+
+def _key(name: str, what: str) -> bytes:
+    return f"rate:{{{name}}}:{what}".encode()

@@ -60,7 +60,7 @@ def resolve(
         alias_id, *target = row
         if event is not None:
             event.alias_id = alias_id
-        plan = plan_route(snapshot, ExplicitId(*target), needs, now, event)
+        plan = plan_route(snapshot, ExplicitId(*target), needs, now, event, asked=str(wanted))
         return Resolution(plan, requested_alias=str(wanted), alias_id=alias_id)
 
 

@@ -13,11 +13,11 @@ class BillingConfig(AppConfig):
     def ready(self) -> None:
         from django.conf import settings
 
-        from accounts.models import Account  # models can only be imported now
+        from accounts.models import Account, ApiKey  # models can only be imported now
 
-        from . import notices
+        from . import notices, policies
         from .accounts import ensure_wallet, keep_currency
-        from .ledger import overdraft, spool
+        from .ledger import idempotent_requests, overdraft, spool
         from .ledger.settlement import finish_or_spool, settled_accounts, start_settlers
         from .maintenance import Recovery
         from .usage import replica, request_failures, rollups
@@ -31,6 +31,7 @@ class BillingConfig(AppConfig):
             Periodic(notices.EVERY_SECONDS, notices.send_due, spread=True),
             Periodic(0, request_failures.failure_log.flush),
             Periodic(request_failures.DROP_EVERY_SECONDS, request_failures.drop_some, spread=True),
+            Periodic(idempotent_requests.DROP_EVERY_SECONDS, idempotent_requests.drop_some, spread=True),
         ]
         if replica.ALIAS in settings.DATABASES:
             worker_hooks.beat.append(Periodic(0, replica.note_position))
@@ -47,4 +48,5 @@ class BillingConfig(AppConfig):
         worker_hooks.stop.append(request_failures.failure_log.flush)
         failure_observers.append(request_failures.failure_log.note)
         post_save.connect(ensure_wallet, sender=Account, dispatch_uid="wallet-for-every-account")
+        post_save.connect(policies.give_default, sender=ApiKey, dispatch_uid="default-policy-of-new-keys")
         pre_save.connect(keep_currency, sender=Account, dispatch_uid="currency-fixed-by-first-entry")

@@ -206,7 +206,15 @@ class ModelAdmin(FixedRows, OfferActions, _CatalogueAdmin):
     list_select_related = ("provider",)
     search_fields = ("canonical_id", "name", "provider__slug")
     search_help_text = "Part of the model's id or name, or of the provider's slug."
-    readonly_fields: ClassVar = ["provider", "canonical_id", "first_offered_at", "energy"]
+    readonly_fields: ClassVar = [
+        "provider",
+        "canonical_id",
+        "first_offered_at",
+        "energy",
+        "retention_days",
+        "retention_source",
+        "retention_as_of",
+    ]
     inlines: ClassVar = [RegionInline]
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:

@@ -51,7 +51,7 @@ def entry(info: Info) -> Info:
 
 def _entries(snapshot: Snapshot, view: View) -> tuple[list[Info], dict[str, int]]:
     """Returns all entries, and the position of each by its id."""
-    explicit = [model_info(offer, routes) for offer, routes in listed(snapshot, view)]
+    explicit = [model_info(snapshot, view, offer, routes) for offer, routes in listed(snapshot, view)]
     infos = in_turns([*explicit, *autos(snapshot, view)])
     entries = [entry(info) for info in infos if info.get("modality") in SERVED]
     return entries, {each["id"]: position for position, each in enumerate(entries)}

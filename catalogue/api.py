@@ -1,5 +1,6 @@
 """Answers `GET /v1/models`, `/v1/models/{model}` and `/v1/providers`."""
 
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -11,30 +12,47 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.keys import KeyAuthentication
+from accounts.keys import KeyAuthentication, caller_of_request
+from accounts.policies import policies_of_key
 from gateway.edge.control_view import ControlView
 from gateway.edge.responses import ANTHROPIC_VERSION
 from gateway.edge.strict_fields import ChoiceField
+from gateway.edge.tables import PatternField
 from gateway.errors import ApiError, NotFound
 
 from . import anthropic_models, listing
-from .listing import Info, View, auto_info, model_info, providers, servable
-from .models import Modality
+from .listing import Info, View, auto_info, is_allowed, model_info, providers, servable
+from .models import Modality, Transfer
 from .routing import health, nearest, quota, snapshot
 from .routing.model_ids import AliasId, AutoId, ExplicitId, parse_model_id
 from .routing.routes import JURISDICTIONS, Snapshot
 
 
+class SwitchField(ChoiceField):
+    """Accepts `true` or `false`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(["true", "false"], **options)
+
+    def to_internal_value(self, data: Any) -> bool:
+        return bool(super().to_internal_value(data) == "true")
+
+
 class ProvidersQuery(serializers.Serializer[Any]):
-    """Reads the filter by jurisdiction. It may be absent, but not empty."""
+    """Reads the filters on routes. Each may be absent, but not empty."""
 
     jurisdiction = ChoiceField(sorted(JURISDICTIONS), required=False)
+    zero_data_retention = SwitchField(required=False)
+    storage = PatternField("[A-Z]{2}", "EU or a country code of two capital letters.", required=False)
+    transfer = ChoiceField(Transfer.values, required=False)
+    confidential = SwitchField(required=False)
 
 
 class ModelsQuery(ProvidersQuery):
-    """Reads the filters by jurisdiction and modality."""
+    """Reads the filters on routes, the one by modality, and whether to show what policies do not allow."""
 
     modality = ChoiceField(Modality.values, required=False)
+    all = SwitchField(required=False)
 
 
 class Models(ControlView):
@@ -48,7 +66,7 @@ class Models(ControlView):
         catalogue = snapshot.current()
         query = ModelsQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
-        view = View(*_now(catalogue), **query.validated_data)
+        view = _with_policies(View(*_now(catalogue), **query.validated_data), request)
         if ANTHROPIC_VERSION in request.META:
             return Response(anthropic_models.page(catalogue, view, request.query_params.dict()))
         found = listing.models(catalogue, view)
@@ -77,7 +95,7 @@ class Model(ControlView):
         except ApiError as error:
             raise NotFound(f"The catalogue lists no such model: {error.message}", param="model") from None
         catalogue = snapshot.current()
-        found = _found(catalogue, wanted, View(*_now(catalogue)))
+        found = _found(catalogue, wanted, _with_policies(View(*_now(catalogue)), request))
         if found is None:
             words = nearest.suggestion(catalogue, model_id)
             raise NotFound(f"The catalogue lists no such model. {words}", param="model")
@@ -110,9 +128,16 @@ def _found(catalogue: Snapshot, wanted: ExplicitId | AutoId | AliasId, view: Vie
             offer = catalogue.offers.get((wanted.provider, wanted.canonical_id))
             routes = [] if offer is None else servable(offer, view)
             routes = [route for route in routes if wanted.locode in (None, route.locode)]
-            return model_info(offer, routes) if offer is not None and routes else None
+            routes = [route for route in routes if is_allowed(catalogue, view, route)]
+            return model_info(catalogue, view, offer, routes) if offer is not None and routes else None
         case _:
             return None
+
+
+def _with_policies(view: View, request: Request) -> View:
+    """Returns the view with the policies of the caller's key, and the currency in which they state prices."""
+    caller = caller_of_request(request)
+    return replace(view, policies=policies_of_key(caller.key_id), currency=caller.currency)
 
 
 def _now(catalogue: Snapshot) -> tuple[date, frozenset[int]]:

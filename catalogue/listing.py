@@ -11,37 +11,74 @@ from typing import Any, Generic, TypeVar
 import orjson
 from django.conf import settings
 
+from accounts.policies import AppliedPolicy
 from gateway.edge.responses import known
 from gateway.money import to_json
 from gateway.server.turns import take_turns
 
-from .models import PER_MILLION
+from .models import FACTS, PER_MILLION
 from .pricing import carbon_per_token, rates_between
 from .routing.model_ids import AUTO, GLOBAL
-from .routing.routes import JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot, Upstream
+from .routing.policy_check import PolicyCheck
+from .routing.routes import (
+    JURISDICTIONS,
+    Fact,
+    Offer,
+    PublishedPricing,
+    Route,
+    Snapshot,
+    is_confidential,
+    is_stored_within,
+    keeps_nothing,
+)
 from .routing.selection import cost_in_eur, rank
 from .routing.snapshot import in_slices
 
 GLOBAL_LABEL = "GLOBAL-AVERAGE"
 AUTO_MODALITIES = ("chat", "completion")
 LISTED_PRICES = ("prompt", "completion", "cache_read", "cache_write", "batch_prompt", "batch_completion")
-# There are three jurisdictions and five modalities, each optional: (3 + 1) * (5 + 1). A large listing has 5 MB.
-MOST_VIEWS = 24
+MOST_VIEWS = 24  # those used last are kept; a large listing has 5 MB
 Info = dict[str, Any]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Filters a listing: by day, by used-up quotas (`held`, region ids), and by what the client asks for."""
+    """Filters a listing: by day, by used-up quotas (`held`, region ids), by policies, and by what the client asks."""
 
     today: date
     held: Collection[int] = ()
     jurisdiction: str | None = None
     modality: str | None = None
+    zero_data_retention: bool = False
+    storage: str | None = None  # a country, or EU
+    transfer: str | None = None
+    confidential: bool = False
+    policies: tuple[AppliedPolicy, ...] = ()
+    currency: str = "EUR"  # of the account whose policies these are
+    all: bool = False  # also shows what the policies do not allow, and marks each entry
 
     def passes(self, route: Route) -> bool:
-        return self.jurisdiction is None or JURISDICTIONS[self.jurisdiction](route)
+        """Tells whether the route passes every filter on routes. A fact that is unknown passes none."""
+        return (
+            (self.jurisdiction is None or JURISDICTIONS[self.jurisdiction](route))
+            and (not self.zero_data_retention or keeps_nothing(route))
+            and (self.storage is None or is_stored_within(route, (self.storage,)))
+            and self.transfer in (None, route.transfer)
+            and (not self.confidential or is_confidential(route))
+        )
+
+    @property
+    def filters_routes(self) -> bool:
+        filters = (self.jurisdiction, self.zero_data_retention, self.storage, self.transfer, self.confidential)
+        return any(filters)
+
+
+def is_allowed(snapshot: Snapshot, view: View, route: Route, asked: str | None = None) -> bool:
+    """Tells whether the view's policies allow a route to a request that names it, or the `auto/…` id `asked`."""
+    if not view.policies:
+        return True
+    return PolicyCheck(view.policies, snapshot.units_per_eur, view.currency, asked).denial(route) is None
 
 
 def listed(snapshot: Snapshot, view: View) -> Iterator[tuple[Offer, list[Route]]]:
@@ -50,12 +87,14 @@ def listed(snapshot: Snapshot, view: View) -> Iterator[tuple[Offer, list[Route]]
         take_turns()
         if view.modality is None or offer.modality == view.modality:
             routes = servable(offer, view)
+            if not view.all:
+                routes = [route for route in routes if is_allowed(snapshot, view, route)]
             if routes:
                 yield offer, routes
 
 
 def servable(offer: Offer, view: View) -> list[Route]:
-    """Returns the routes of an offer that can be served now and are in the jurisdiction."""
+    """Returns the routes of an offer that can be served now and pass the filters."""
     return [route for route in served_now(offer, view) if view.passes(route)]
 
 
@@ -66,8 +105,9 @@ def served_now(offer: Offer, view: View) -> list[Route]:
     return [route for route in offer.routes.values() if route.is_served and route.region_id not in view.held]
 
 
-def model_info(offer: Offer, routes: list[Route]) -> Info:
+def model_info(snapshot: Snapshot, view: View, offer: Offer, routes: list[Route]) -> Info:
     """Returns the ModelInfo of an offer, with the given routes as its regions."""
+    allowed = {route.region_id for route in routes if view.all and is_allowed(snapshot, view, route)}
     info: Info = {
         "id": offer.id,
         "object": "model",
@@ -79,6 +119,8 @@ def model_info(offer: Offer, routes: list[Route]) -> Info:
         "max_output_tokens": offer.max_output_tokens,
         "modality": offer.modality,
         "capabilities": _capabilities(offer.streaming, offer.function_calling),
+        "allowed": bool(allowed) if view.all else None,
+        "retention": _fact("retention", offer.own_retention),
         "regions": [
             known(
                 {
@@ -86,6 +128,7 @@ def model_info(offer: Offer, routes: list[Route]) -> Info:
                     "locode": route.locode,
                     "pricing": None if route.published is None else _pricing(route.published),
                     "carbon_metrics": _carbon_metrics(route),
+                    "allowed": route.region_id in allowed if view.all else None,
                 }
             )
             for route in routes
@@ -106,7 +149,7 @@ def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], st
         for route in routes:
             if grid := _grid(route):
                 grids.setdefault(slug, {})[_label(route)] = grid
-    shown = [u for u in snapshot.upstreams.values() if u.configured and (not view.jurisdiction or u.slug in counts)]
+    shown = [u for u in snapshot.upstreams.values() if u.configured and (not view.filters_routes or u.slug in counts)]
     return [
         {
             "name": upstream.slug,
@@ -114,17 +157,16 @@ def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], st
             "regions": sorted(regions.get(upstream.slug, ()), key=lambda code: (code != GLOBAL, code)),
             "model_count": counts.get(upstream.slug, 0),
             **({"carbon_metrics": grids[upstream.slug]} if upstream.slug in grids else {}),
-            **known({"retention": _retention(upstream)}),
+            **known({name: _fact(name, getattr(upstream, name)) for name in FACTS}),
         }
         for upstream in sorted(shown, key=lambda upstream: upstream.slug)
     ]
 
 
-def _retention(upstream: Upstream) -> Info | None:
-    if upstream.retention_days is None:
+def _fact(name: str, fact: Fact[Any] | None) -> Info | None:
+    if fact is None:
         return None
-    as_of = upstream.retention_as_of and upstream.retention_as_of.isoformat()
-    return known({"days": upstream.retention_days, "source": upstream.retention_source or None, "as_of": as_of})
+    return known({FACTS[name]: fact.value, "source": fact.source or None, "as_of": fact.as_of and str(fact.as_of)})
 
 
 def auto_infos(snapshot: Snapshot, view: View, objective: str) -> Iterator[Info]:
@@ -139,6 +181,10 @@ def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str)
     """Returns the `auto/…` entry of a canonical model, or None if not all its eligible routes pass the filter."""
     offers = [offer for offer in snapshot.by_canonical_id.get(canonical_id, ()) if offer.modality in AUTO_MODALITIES]
     routes = [route for offer in offers for route in served_now(offer, view)]
+    auto_id = f"{AUTO}/{canonical_id}"
+    allowed = {route.region_id for route in routes if is_allowed(snapshot, view, route, auto_id)}
+    if not view.all:
+        routes = [route for route in routes if route.region_id in allowed]
     eligible = [route for route in routes if cost_in_eur(snapshot.units_per_eur, route) is not None]
     if not eligible or not all(view.passes(route) for route in eligible):
         return None
@@ -152,7 +198,7 @@ def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str)
     all_priced = len(eligible) == len(routes)
     return known(
         {
-            "id": f"{AUTO}/{canonical_id}",
+            "id": auto_id,
             "object": "model",
             "created": min(offer.created for offer in offers),
             "owned_by": canonical_id.split("/", maxsplit=1)[0],
@@ -165,6 +211,7 @@ def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str)
             "capabilities": _capabilities(
                 _any_of([offer.streaming for offer in offers]), _any_of([offer.function_calling for offer in offers])
             ),
+            "allowed": any(route.region_id in allowed for route in eligible) if view.all else None,
             "auto_routing": known(
                 {
                     "candidates": [route.id for route in ranked],
@@ -275,6 +322,7 @@ class PerSnapshot(Generic[T]):
         key = (snapshot.serial, view)
         found = self._built.get(key)
         if found is not None:
+            self._built[key] = self._built.pop(key, found)  # moves it to the end, as the one used last
             return found
         with self._building:
             found = self._built.get(key)
@@ -300,7 +348,7 @@ def autos(snapshot: Snapshot, view: View) -> list[Info]:
 
 
 def _build(snapshot: Snapshot, view: View) -> Listing:
-    explicit = [model_info(offer, routes) for offer, routes in in_slices(listed(snapshot, view))]
+    explicit = [model_info(snapshot, view, offer, routes) for offer, routes in in_slices(listed(snapshot, view))]
     body = orjson.dumps({"object": "list", "data": [*explicit, *autos(snapshot, view)]})
     return Listing(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 

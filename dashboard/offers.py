@@ -15,10 +15,10 @@ from django.utils import timezone
 from billing.usage.statistics import Days, GroupColumn, Scope, Totals, breakdown
 from catalogue import listing, price_history
 from catalogue.listing import Info, View, auto_info, servable
-from catalogue.models import Modality
+from catalogue.models import Modality, Transfer
 from catalogue.routing import health, quota, snapshot
 from catalogue.routing.model_ids import AUTO
-from catalogue.routing.routes import Offer, Route
+from catalogue.routing.routes import EU, Offer, Route
 from gateway.server.turns import take_turns
 
 from .parts.access import account_context_if_any, signed_in_page
@@ -37,6 +37,13 @@ JURISDICTIONS = [
 ]
 # The sort keys of models and of their routes, lowest first; None is unknown and comes last.
 Measure = Callable[[RouteLine], Decimal | int | None]
+STORAGE = [("", "Anywhere"), (EU, "In the EU only")]
+TRANSFER = [
+    ("", "Any"),
+    (Transfer.NONE, "Never leaves the EU and EEA"),
+    (Transfer.ADEQUACY, "By adequacy decision"),
+    (Transfer.SCC, "By standard clauses"),
+]
 SORTS: dict[str, Measure] = {
     "context": lambda line: line.offer.context_length and -line.offer.context_length,
     "prompt": lambda line: _amount(line.comparable(line.prompt)),
@@ -53,6 +60,10 @@ class ModelsForm(forms.Form):
     jurisdiction = forms.ChoiceField(required=False, choices=JURISDICTIONS)
     modality = forms.ChoiceField(required=False, choices=[("", "Any"), *Modality.choices])
     provider = forms.ChoiceField(required=False)
+    storage = forms.ChoiceField(label="Data is kept", required=False, choices=STORAGE)
+    transfer = forms.ChoiceField(label="Data transfer", required=False, choices=TRANSFER)
+    zero_data_retention = forms.BooleanField(label="No prompts or answers are kept", required=False)
+    confidential = forms.BooleanField(label="Confidential computing", required=False)
     everything = forms.BooleanField(label="Show unavailable models", required=False)
     sort = forms.ChoiceField(
         required=False, widget=forms.HiddenInput, choices=[("", ""), *((name, name) for name in SORTS)]
@@ -67,8 +78,16 @@ class ModelsForm(forms.Form):
             del self.fields["everything"]
 
     def within(self, view: View) -> View:
-        jurisdiction, modality = self.cleaned_data["jurisdiction"], self.cleaned_data["modality"]
-        return replace(view, jurisdiction=jurisdiction or None, modality=modality or None)
+        chosen = self.cleaned_data
+        return replace(
+            view,
+            jurisdiction=chosen["jurisdiction"] or None,
+            modality=chosen["modality"] or None,
+            zero_data_retention=chosen["zero_data_retention"],
+            storage=chosen["storage"] or None,
+            transfer=chosen["transfer"] or None,
+            confidential=chosen["confidential"],
+        )
 
     def finds(self, offer: Offer, route: Route) -> bool:
         """Tells whether the provider is the chosen one, if any, and each word is in the route's names or ids."""
@@ -81,7 +100,7 @@ class ModelsForm(forms.Form):
 
     @property
     def is_narrowed(self) -> bool:
-        return any(self.cleaned_data[name] for name in ("q", "jurisdiction", "modality", "provider"))
+        return any(value for name, value in self.cleaned_data.items() if name not in ("everything", "sort"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +248,9 @@ def model_detail(request: HttpRequest, canonical_id: str) -> HttpResponse:
     context = {
         "model": model,
         "routes": [(line, own.get((line.offer.upstream.slug, line.route.locode), Totals())) for line in model.routes],
-        "providers": sorted(
-            {line.offer.upstream.slug: line.offer.upstream for line in model.routes}.values(),
-            key=lambda provider: provider.name.lower(),
+        "offers": sorted(
+            {line.offer.id: line.offer for line in model.routes}.values(),
+            key=lambda offer: offer.upstream.name.lower(),
         ),
         "currency": currency,
         "rates": sorted({(line.own_currency, line.rate) for line in model.routes if line.is_converted}),

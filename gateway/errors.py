@@ -5,8 +5,11 @@ ApiError (500 internal_server_error)
 │   ├── MissingAuthorization · MissingKey · ApiKeyMalformed · ApiKeyNotRegistered · ApiKeyExpired
 ├── AccountSuspended 403
 │   ├── AccountClosed
+├── PolicyDenied 403
 ├── InvalidRequest 400
 │   ├── InvalidAliasName 400 · InsufficientCredits 402 · MethodNotAllowed 405 · AliasExists 409 · RequestTooLarge 413
+│   │   ├── BudgetExceeded (below InsufficientCredits)
+│   ├── IdempotencyInProgress 409 · IdempotencyReplayed 409 · IdempotencyKeyReused 409
 │   ├── InvalidAliasTarget 422 · AliasLimitReached 422 · UpgradeRequired 426 · TooManyRequests 429
 │   ├── UpstreamRejected
 ├── KeyLimitReached 429
@@ -123,6 +126,13 @@ class AccountClosed(AccountSuspended):
     message = "This account is closed for good: requests and changes are refused. Ask the operator of this gateway."
 
 
+class PolicyDenied(ApiError):
+    """403: a policy does not allow the route; the message names the rule and whose it is."""
+
+    status, type, code, retry = 403, "permission_error", "policy_denied", False
+    param = "model"
+
+
 class InvalidRequest(ApiError):
     """400: the request breaks a rule; `param` names the field."""
 
@@ -155,6 +165,12 @@ class InsufficientCredits(InvalidRequest):
     message = "Insufficient credits: the account's balance is not above zero. Add credit and try again."
 
 
+class BudgetExceeded(InsufficientCredits):
+    """402: a budget of the key, one of its tags or its account is spent; the message names it and when it renews."""
+
+    code = "budget_exceeded"
+
+
 class MethodNotAllowed(InvalidRequest):
     """405: the path does not take this HTTP method."""
 
@@ -177,6 +193,26 @@ class AliasExists(InvalidRequest):
     """409: the name is taken."""
 
     status, code, param = 409, "alias_exists", "name"
+
+
+class IdempotencyInProgress(InvalidRequest):
+    """409: the first request with this `Idempotency-Key` still runs; has `Retry-After`."""
+
+    status, code, retry = 409, "idempotency_in_progress", True
+    message = "The first request with this Idempotency-Key is still running. Try again in 1 second."
+
+
+class IdempotencyReplayed(InvalidRequest):
+    """409: the first request with this `Idempotency-Key` was served and billed; `X-Generation-Id` names it."""
+
+    status, code = 409, "idempotency_replayed"
+
+
+class IdempotencyKeyReused(InvalidRequest):
+    """409: the `Idempotency-Key` was sent with another body before."""
+
+    status, code = 409, "idempotency_key_reused"
+    message = "This Idempotency-Key was sent with another body within 24 hours. Send a new key with a new request."
 
 
 class InvalidAliasTarget(InvalidRequest):

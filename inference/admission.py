@@ -27,11 +27,12 @@ from gateway.ids import generation_id
 from gateway.observing.request_events import RequestEvent
 
 from . import estimator
-from .authentication import Payer, balance_of
+from .authentication import Payer
 from .call import Call, Shape
 from .dialects import DIALECTS
 from .dialects.base import Dialect, encoded
 from .modality import ADAPTERS, FITTING, NAMES, ShapeAdapter
+from .purses import purse_of_account, purses_of_budgets
 from .wire_forms.base import WireForm
 
 IMAGES = frozenset({"image_url", "image", "input_image"})
@@ -160,21 +161,26 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
 def _reserve(admitted: AdmittedRequest) -> None:
     """Reserves the cost of the prompt and an ordinary answer while the request runs (docs/operations.md#overdrafts).
 
-    Raises TooManyInFlight, or InsufficientCredits if the balance does not cover all reservations of the account.
+    It is reserved in the account's balance and in each budget. Raises BudgetExceeded if one is spent, TooManyInFlight
+    if one does not cover all reservations, and the error of a purse that is empty by now.
     """
     call, payer, terms, event = admitted.call, admitted.payer, admitted.terms, admitted.event
+    purses = [purse_of_account(payer), *purses_of_budgets(payer)] if payer.policies else [purse_of_account(payer)]
+    in_flight.require_room(purses[0].name)
     ordinary = settings.GATEWAY_EXPECTED_ANSWER_TOKENS
     answer = min(ordinary, call.max_tokens or ordinary) * call.choices
     prompt = estimator.tokens_in(event.body_bytes)
     units = expected_units(terms.price, terms.rates, prompt, answer) if ordinary else 0
     is_fresh = not units or time.monotonic() - payer.read_at < in_flight.FRESH_SECONDS
-    if is_fresh and in_flight.begin(event, payer.account_id, units, payer.balance):
-        return
-    if units:  # estimate again without pictures and files, which are in the body's bytes
-        units = expected_units(terms.price, terms.rates, admitted.prompt_tokens, answer)
-    if not (is_fresh and in_flight.begin(event, payer.account_id, units, payer.balance)):
-        with step("checking the balance", NOTHING_BILLED):
-            in_flight.begin_within(event, payer.account_id, units, payer.balance, balance_of)
+    is_estimated = False
+    for purse in purses:
+        if is_fresh and in_flight.begin(event, purse, units):
+            continue
+        if units and not is_estimated:  # estimate again without pictures and files, which are in the body's bytes
+            units, is_estimated = expected_units(terms.price, terms.rates, admitted.prompt_tokens, answer), True
+        if not (is_fresh and in_flight.begin(event, purse, units)):
+            with step("checking the balance", NOTHING_BILLED):
+                in_flight.begin_within(event, purse, units)
 
 
 def readmit(admitted: AdmittedRequest, route: Route, *, reason: str) -> AdmittedRequest:
@@ -212,6 +218,8 @@ def needs_of(form: WireForm, call: Call, payer: Payer, fitter: CallFitter | None
         None if fitter is None else fitter.translate,
         None if fitter is None else fitter.fix_terms,
         may_probe=not call.is_count,
+        policies=payer.policies,
+        currency=payer.currency,
     )
 
 

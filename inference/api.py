@@ -13,7 +13,7 @@ import orjson
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
-from accounts import in_flight, rate_windows
+from accounts import rate_windows
 from gateway.edge import address_limit
 from gateway.edge.bodies import HeldBody, parse_object, read_body
 from gateway.edge.exception_handler import from_exception
@@ -32,9 +32,11 @@ from gateway.fastpath.client_watch import Client, ClientLeft
 from gateway.fastpath.http_client import WorkerStopped
 from gateway.observing.request_events import LONGEST_TEXT, Outcome, RequestEvent, event_of
 
+from . import idempotency
 from .authentication import Payer
 from .call import Call
 from .failures import GENERATION_HEADER
+from .idempotency import SentKey
 from .serving import complete, count, stream
 from .stream import BilledStream
 from .wire_forms import WIRE_FORMS
@@ -73,9 +75,12 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
                 payer = form.payer(environ)
             if environ["REQUEST_METHOD"] != "POST":
                 raise _method_refused(form, environ)
-            limits = rate_windows.spend_request(payer.key_id, payer.rate_limits, address)
+            limits = rate_windows.spend_request(payer.rate_bounds, address)
         # 2. Read the request.
-        call = _read_call(form, environ, held, event, counts=counts)
+        key = None if counts else idempotency.sent_key(environ)
+        call = _read_call(form, environ, held, event, key, counts=counts)
+        if key is not None:
+            idempotency.begin(key.use(form, payer), event)
         # 3. Answer it. A stream goes on after this function has returned, until the server closes it.
         if counts:
             response = _count(form, call, payer, Client.of(environ), event)
@@ -92,14 +97,16 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
     finally:
         held.release()
         if not is_open:
-            in_flight.end(event)
+            idempotency.end_request(event)
     response.headers.update(limits)
     return response
 
 
-def _read_call(form: WireForm, environ: Environ, held: HeldBody, event: RequestEvent, *, counts: bool) -> Call:
+def _read_call(
+    form: WireForm, environ: Environ, held: HeldBody, event: RequestEvent, key: SentKey | None, *, counts: bool
+) -> Call:
     """Reads and checks the body. The raw bytes, which may be many, are freed as soon as they are parsed."""
-    body = _parsed_body(environ, held, event)
+    body = _parsed_body(environ, held, event, key)
     if isinstance(model := body.get("model"), str):
         event.model = model[:LONGEST_TEXT]  # before the checks, so that refused requests have it too
     call = form.call_to_count(body, environ) if counts else form.call(body, environ)
@@ -107,9 +114,11 @@ def _read_call(form: WireForm, environ: Environ, held: HeldBody, event: RequestE
     return call
 
 
-def _parsed_body(environ: Environ, held: HeldBody, event: RequestEvent) -> dict[str, Any]:
+def _parsed_body(environ: Environ, held: HeldBody, event: RequestEvent, key: SentKey | None) -> dict[str, Any]:
     sent = read_body(environ, held)
     event.body_bytes = len(sent)
+    if key is not None:
+        key.note_body(sent)
     return parse_object(sent)
 
 

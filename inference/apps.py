@@ -12,10 +12,11 @@ class InferenceConfig(AppConfig):
         from gateway.fastpath import connections
         from gateway.fastpath import http_client as client
 
-        from . import checkpointing  # imported here because it imports models, which are not ready before
+        from . import checkpointing, idempotency  # imported here because they import models, which are not ready before
 
         worker_hooks.start.append(checkpointing.start)
-        worker_hooks.beat.append(checkpointing.beat)
+        worker_hooks.beat += [checkpointing.beat, idempotency.beat]
+        worker_hooks.stop.append(idempotency.write_ends)
         worker_hooks.drain.append(client.stop_all)
         worker_hooks.readings += [
             MetricReading("gateway_open_streams", "Streams that have begun but not ended.", checkpointing.open_streams),

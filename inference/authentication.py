@@ -9,7 +9,9 @@ from typing import Any
 
 from accounts import keys
 from accounts.keys import note_use, verify_key
-from accounts.rate_windows import RateLimits, rate_limits_of
+from accounts.policies import AppliedPolicy, applied_policies
+from accounts.rate_window_rule import RateBound, RateLimits
+from accounts.rate_windows import rate_bounds, rate_limits_of
 from billing.models import Wallet
 from gateway.db.pool import is_full
 from gateway.db.reads import BYTES, INTEGER, MOMENT, TEXT, UUID, RowQuery, read_row
@@ -17,20 +19,44 @@ from gateway.edge.overload import overload
 from gateway.errors import ApiKeyNotRegistered
 from gateway.observing.request_events import event_of
 
-# Finds the key, the account that it belongs to and the balance, by the fingerprint of the token. A deleted key has no
-# fingerprint, so it is not found from the next request on.
+# Selects the policies of a key `k`: a line for each, of its level, tag, rules and what is spent of its budgets. A tag
+# is found in the key's tags by taking it away: `replace` is the one function for this that both databases have.
+POLICIES = """
+    (
+        SELECT string_agg(
+            p.level || '\t' || p.tag || '\t' || CAST(p.rules AS varchar) || '\t' || coalesce(
+                CAST(s.day AS varchar) || ' ' || s.in_day || ' ' || s.in_week || ' ' || s.in_month || ' '
+                || s.in_total, ''
+            ), '\n'
+        )
+        FROM accounts_policy p
+        LEFT JOIN billing_spending s ON s.policy_id = p.id
+        WHERE p.account_id = k.account_id AND (
+            p.level = 'account' OR p.key_id = k.id
+            OR p.tag <> '' AND replace(' ' || k.tags || ' ', ' ' || p.tag || ' ', '') <> ' ' || k.tags || ' '
+        )
+    )"""
+
+# Finds the key, the account that it belongs to, the balance and the policies that apply (`accounts.policies` reads
+# them), by the fingerprint of the token. A deleted key has no fingerprint, so it is not found from the next request on.
 KEY_WITH_ACCOUNT = RowQuery(
     "authenticate",
-    """
+    f"""
     SELECT k.id, k.account_id, k.verifier, k.expires_at, a.currency, w.balance, k.rpm, k.tpm, a.suspended_at,
-        a.closed_at
+        a.closed_at, k.tags, {POLICIES}
     FROM accounts_apikey k
     JOIN accounts_account a ON a.id = k.account_id
     JOIN billing_wallet w ON w.account_id = k.account_id
     WHERE k.fingerprint = %s
-    """,
+    """,  # noqa: S608  # our own constant
     parameters=(BYTES,),
-    columns=(UUID, UUID, BYTES, MOMENT, TEXT, INTEGER, INTEGER, INTEGER, MOMENT, MOMENT),
+    columns=(UUID, UUID, BYTES, MOMENT, TEXT, INTEGER, INTEGER, INTEGER, MOMENT, MOMENT, TEXT, TEXT),
+)
+POLICIES_OF_KEY = RowQuery(
+    "policies of key",
+    f"SELECT {POLICIES} FROM accounts_apikey k WHERE k.id = %s",  # noqa: S608  # our own constant
+    parameters=(UUID,),
+    columns=(TEXT,),
 )
 BALANCE = RowQuery(
     "balance", "SELECT balance FROM billing_wallet WHERE account_id = %s", parameters=(UUID,), columns=(INTEGER,)
@@ -39,9 +65,10 @@ BALANCE = RowQuery(
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """Holds an authenticated key, its rate limits, its account, and the account's balance in units of money.
+    """Holds an authenticated key, its account, and the account's balance in units of money.
 
-    `read_at` is a time of the monotonic clock, taken just before the balance was read.
+    `rate_limits` are the key's own; `policies` may have more. `read_at` is a time of the monotonic clock, taken just
+    before the balance and what is spent of budgets were read.
     """
 
     key_id: uuid.UUID
@@ -49,7 +76,13 @@ class Payer:
     currency: str
     balance: int
     rate_limits: RateLimits
+    tags: str = ""
+    policies: tuple[AppliedPolicy, ...] = ()
     read_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def rate_bounds(self) -> list[RateBound]:
+        return rate_bounds(self.key_id, self.account_id, self.rate_limits, self.policies)
 
 
 def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
@@ -67,7 +100,7 @@ def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
     row = read_row(KEY_WITH_ACCOUNT, fingerprint)
     if row is None:
         raise ApiKeyNotRegistered
-    key_id, account_id, verifier, expires_at, currency, balance, rpm, tpm, suspended_at, closed_at = row
+    key_id, account_id, verifier, expires_at, currency, balance, rpm, tpm, suspended_at, closed_at, tags, rules = row
     # 2. Note whose key it is, before a check can refuse it.
     event.key_id, event.account_id, event.currency = key_id, account_id, currency
     # 3. Check the key, then the account.
@@ -76,7 +109,8 @@ def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
     note_use(key_id, now)
     if suspended_at is not None:
         raise keys.refusal_of_account(is_closed=closed_at is not None)
-    return Payer(key_id, account_id, currency, balance, rate_limits_of(rpm, tpm), read_at)
+    policies = applied_policies(rules)
+    return Payer(key_id, account_id, currency, balance, rate_limits_of(rpm, tpm), tags, policies, read_at)
 
 
 def balance_of(account_id: uuid.UUID) -> int:
@@ -89,3 +123,9 @@ def balance_of(account_id: uuid.UUID) -> int:
         raise Wallet.DoesNotExist(f"Account {account_id} has no wallet.")
     balance: int = row[0]
     return balance
+
+
+def policies_of(key_id: uuid.UUID) -> tuple[AppliedPolicy, ...]:
+    """Reads the policies that apply to a key now, and returns the connection to the pool at once."""
+    row = read_row(POLICIES_OF_KEY, key_id)
+    return applied_policies(None if row is None else row[0])

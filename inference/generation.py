@@ -17,7 +17,7 @@ from catalogue.pricing import ContradictoryUsage, Usage, cost_of, footprint_of, 
 from gateway.edge.responses import known
 from gateway.money import UNITS
 
-from . import estimator
+from . import estimator, idempotency
 from .admission import AdmittedRequest
 from .call import Shape
 from .words import without
@@ -60,10 +60,14 @@ def settle(admitted: AdmittedRequest, outcome: Delivery, *, has_checkpoint: bool
     """Settles a request and returns `usage` and `gateway_metadata` for the answer (docs/api.md#usage)."""
     unsettled = unsettled_of(admitted, outcome)
     figures, event, began = unsettled.figures, admitted.event, time.monotonic()
-    settlement = ledger.settle(unsettled, has_checkpoint=has_checkpoint)
+    try:
+        settlement = ledger.settle(unsettled, has_checkpoint=has_checkpoint)
+    except BaseException:
+        idempotency.leave_undecided(event)
+        raise
     event.settlement_seconds, event.wallet_wait_seconds = time.monotonic() - began, settlement.wallet_wait_seconds
     event.generation_id, event.settled, event.first_output_at = figures.id, figures, outcome.first_output_at
-    rate_windows.spend_tokens(admitted.payer.key_id, admitted.payer.rate_limits, figures.total_tokens)
+    rate_windows.spend_tokens(admitted.payer.rate_bounds, figures.total_tokens)
     details = outcome.reported if outcome.usage is not None and figures.upstream_usage is not None else None
     return {"usage": _usage(unsettled, settlement, details), "gateway_metadata": _metadata(unsettled)}
 
@@ -121,6 +125,8 @@ def record(admitted: AdmittedRequest, outcome: Delivery, usage: Usage, *, usage_
         fallback_reason=admitted.fallback_reason,
         providers_attempted=list(admitted.attempted),
         providers_skipped=list(plan.skipped) or None,
+        routes_excluded=[excluded._asdict() for excluded in plan.excluded] or None,
+        tags=admitted.payer.tags or None,
         eu_sovereign=terms.eu_sovereign if plan.mode == "auto" else None,
         uncached_prompt_tokens=usage.uncached_prompt,
         cache_read_tokens=usage.cache_read,
@@ -196,6 +202,7 @@ def _metadata(unsettled: UnsettledGeneration) -> dict[str, Any]:
         "fallback_reason": figures.fallback_reason,
         "providers_attempted": figures.providers_attempted,
         "providers_skipped": figures.providers_skipped,
+        "routes_excluded": figures.routes_excluded,
         "requested_alias": figures.requested_alias,
         "requested_auto": figures.requested_auto,
         "eu_sovereign": figures.eu_sovereign,

@@ -1,7 +1,7 @@
 """Serves a request: admits it, dispatches it upstream, delivers the answer and settles it.
 
-docs/architecture.md#the-path-of-a-completion describes the steps. If GATEWAY_AUTO_FAILOVER is set, an `auto/…` request
-whose upstream fails goes to the next one (`with_failover`); a pinned or aliased request never does.
+docs/architecture.md#the-path-of-a-completion describes the steps. If its plan fails over, a request whose upstream
+fails goes to the next one (`with_failover`); the plan of an explicit id never does.
 """
 
 import math
@@ -117,7 +117,7 @@ def with_failover(admitted: AdmittedRequest, serve: Callable[[AdmittedRequest], 
     failures is. Without failover the first failure is raised unchanged.
     """
     plan = admitted.resolution.plan
-    if plan.mode != "auto" or not settings.GATEWAY_AUTO_FAILOVER:
+    if not plan.fails_over:
         return serve(admitted)
     failures: list[UpstreamFailed | ProviderTimeout] = []
     others, overflowed = iter(plan.others), 0.0

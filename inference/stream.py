@@ -9,7 +9,6 @@ from typing import Self
 import gevent
 from django.conf import settings
 
-from accounts import in_flight
 from billing.ledger.endings import ENDINGS, Closing
 from billing.models import Generation
 from catalogue.pricing import ContradictoryUsage
@@ -28,7 +27,7 @@ from gateway.fastpath.faults import DeadlineExpired, UpstreamFault
 from gateway.fastpath.http_client import OVERALL, UpstreamCall, WorkerStopped
 from gateway.observing.request_events import Outcome
 
-from . import checkpointing
+from . import checkpointing, idempotency
 from .admission import AdmittedRequest
 from .failures import broken, error_of_fault, fault_sentence, noted_failure
 from .generation import Ending, Report, settle, unsettled_of
@@ -306,7 +305,7 @@ class BilledStream:
             return settle(self._admitted, outcome, has_checkpoint=self.has_checkpoint)
         finally:
             # Before the last bytes are written: the client may send its next request as soon as it has them.
-            in_flight.end(self._admitted.event)
+            idempotency.end_request(self._admitted.event)
             self._upstream.close()
             is_failure = ENDINGS[ending].is_provider_failure
             words = self._error_of(ending).message if is_failure else ""
@@ -316,5 +315,5 @@ class BilledStream:
         """Ends a stream of which nothing was delivered, without bill or record."""
         self._settled = True
         checkpointing.forget(self)
-        in_flight.end(self._admitted.event)
+        idempotency.end_request(self._admitted.event)
         self._upstream.close()

@@ -36,7 +36,7 @@ PARAMETERS = {
     "usage-records": (*DAYS, *NARROWING, "before", "after", "q", "outcome", "status"),
     "usage-failure": (*DAYS, *NARROWING, "before", "after", "outcome", "status"),
     "usage-record": (*DAYS, *NARROWING, "before", "after"),
-    "models": ("q", "jurisdiction", "modality", "provider", "everything", "sort", "page"),
+    "models": ("q", "jurisdiction", "modality", "provider", "storage", "transfer", "everything", "sort", "page"),
     "model": ("sort", "route", "everything"),
     "playground": ("model",),
 }

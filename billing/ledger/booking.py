@@ -22,6 +22,7 @@ from gateway.db.writes import WriteQuery
 from gateway.money import LossyValueError, from_units
 
 from ..models import Checkpoint, FrozenTerms, Generation, LedgerEntry, Wallet
+from . import spending
 from .settling_statement import LOCK_WALLETS, QuotaUse, settling_statement
 from .unsettled import COLUMNS, UnsettledGeneration, encoded, set_apart
 
@@ -160,7 +161,9 @@ def _book_in_steps(
         if generation.cost is not None:
             usage = {"kind": LedgerEntry.Kind.USAGE, "amount": -generation.cost, "created_at": generation.created_at}
             append(wallet, LedgerEntry(generation=generation, **usage), using)
-        # 5. Count the tokens against the route's daily quota.
+        # 5. Add it to what is spent of budgets.
+        spending.add(generation, using)
+        # 6. Count the tokens against the route's daily quota.
         if quota_use is not None:
             quota.count(quota_use.region_id, quota_use.tokens, quota_use.day, shard=quota_use.shard, using=using)
     return Settlement(generation.balance_after)

@@ -208,6 +208,8 @@ RECORD_COLUMNS = (
     RecordColumn("fallback_reason", Section.ROUTE, ROUTING, {ROUTING: "fallback_occurred"}),
     RecordColumn("providers_attempted", Section.ROUTE, ROUTING),
     RecordColumn("providers_skipped", Section.ROUTE, ROUTING),
+    RecordColumn("routes_excluded", Section.ROUTE, ROUTING),
+    RecordColumn("tags", Section.REQUEST, NOWHERE),
     RecordColumn("eu_sovereign", Section.ROUTE),
     # Times
     RecordColumn(

@@ -67,6 +67,49 @@ INSERT_ENTRY = """
         WHERE %(cost)s::bigint IS NOT NULL
     )"""
 
+# Adds the cost to what is spent of each budget that the request counts against: its account's, its key's and its tags'.
+# Sums of periods that have ended begin anew (`spending.begin_of` has the rule). `day` never goes back, as a clock may.
+ADD_TO_SPENDING = """
+    spending AS (
+        UPDATE billing_spending s
+        SET day = greatest(s.day, g.day),
+            in_day = %(cost)s::bigint + CASE WHEN s.day >= g.day THEN s.in_day ELSE 0 END,
+            in_week = %(cost)s::bigint
+                + CASE WHEN date_trunc('week', s.day::timestamp) >= date_trunc('week', g.day::timestamp)
+                    THEN s.in_week ELSE 0 END,
+            in_month = %(cost)s::bigint
+                + CASE WHEN date_trunc('month', s.day::timestamp) >= date_trunc('month', g.day::timestamp)
+                    THEN s.in_month ELSE 0 END,
+            in_total = s.in_total + %(cost)s::bigint
+        FROM (SELECT (created_at AT TIME ZONE 'UTC')::date AS day FROM generation) AS g
+        WHERE s.account_id = %(account_id)s::uuid AND %(cost)s::bigint IS NOT NULL
+            AND (s.key_id IS NULL OR s.key_id = %(key_id)s::uuid)
+            AND (s.tag = '' OR s.tag = ANY(string_to_array(%(tags)s::varchar, ' ')))
+        RETURNING s.policy_id, s.day, s.in_day, s.in_week, s.in_month, s.in_total, s.lines
+    )"""
+
+# Writes an alert for each line of a budget that this cost has crossed, once in a period.
+INSERT_ALERTS = """
+    alert AS (
+        INSERT INTO billing_budgetalert (id, policy_id, period, begins, percent, amount, spent, crossed_at)
+        SELECT gen_random_uuid(), s.policy_id, line.period,
+            CASE line.period
+                WHEN 'day' THEN s.day
+                WHEN 'week' THEN date_trunc('week', s.day::timestamp)::date
+                WHEN 'month' THEN date_trunc('month', s.day::timestamp)::date
+                ELSE DATE '1970-01-01'
+            END,
+            line.percent, line.amount, line.spent, g.created_at
+        FROM generation g, spending s, LATERAL (
+            SELECT l.*, CASE l.period
+                WHEN 'day' THEN s.in_day WHEN 'week' THEN s.in_week WHEN 'month' THEN s.in_month ELSE s.in_total
+            END AS spent
+            FROM jsonb_to_recordset(s.lines) AS l(period varchar, percent smallint, amount bigint, units bigint)
+        ) AS line
+        WHERE line.spent >= line.units AND line.spent - %(cost)s::bigint < line.units
+        ON CONFLICT DO NOTHING
+    )"""
+
 # Adds the tokens to a counter of the route's daily quota, if the record was written.
 COUNT_QUOTA = f"""
     quota AS (
@@ -114,7 +157,7 @@ LOCK_WALLETS = WriteQuery(
 @cache
 def settling_statement(*, counts_quota: bool, has_checkpoint: bool, commits_early: bool = False) -> WriteQuery:
     """Puts the statement together. Its parameters are the values of COLUMNS, followed by the values of a QuotaUse."""
-    parts = [UPDATE_WALLET, _insert_record(), INSERT_ENTRY]
+    parts = [UPDATE_WALLET, _insert_record(), INSERT_ENTRY, ADD_TO_SPENDING, INSERT_ALERTS]
     if counts_quota:
         parts.append(COUNT_QUOTA)
     if has_checkpoint:

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 from django.conf import settings
 from django.db import DataError, Error, IntegrityError
@@ -70,6 +71,11 @@ def put(unsettled: UnsettledGeneration) -> None:
             partial.unlink()
         raise SpoolFailed(f"cannot spool {unsettled.public_id}: {error.strerror}") from error
     logger.error("%s could not be settled now and waits in the spool", unsettled.public_id)
+
+
+def holds(id_: UUID) -> bool:
+    """Tells whether this machine's spool has the outcome of a request, waiting, claimed or set aside."""
+    return next(Path(settings.GATEWAY_SPOOL_DIR).glob(f"{id_.hex}.*"), None) is not None
 
 
 def replay(settle: Settle) -> int:

@@ -43,6 +43,8 @@ class RequestColumns(NamedTuple):
     fallback_reason: str | None
     providers_attempted: list[str]
     providers_skipped: list[str] | None
+    routes_excluded: list[dict[str, str]] | None
+    tags: str | None
     eu_sovereign: bool | None
     uncached_prompt_tokens: int
     cache_read_tokens: int | None

@@ -3,9 +3,11 @@
 from .checkpoint import Checkpoint
 from .daily_usage import NO_ALIAS, DailyUsage, UsageWatermark
 from .generation import FLAGS, IMPLAUSIBLE_USAGE, MALFORMED_EVENT, ZERO_USAGE, Generation
+from .idempotent_request import IdempotentRequest
 from .ledger import ImmutableRow, LedgerEntry, OverdraftAlert, Wallet
 from .notices import Notice
 from .request_failures import LONGEST_ASKED, LONGEST_MESSAGE, NOBODY, FailureDay, RequestFailure
+from .spending import BudgetAlert, Spending
 from .terms import FROZEN, FrozenColumns, FrozenTerms, content_id
 
 __all__ = [
@@ -18,17 +20,20 @@ __all__ = [
     "NOBODY",
     "NO_ALIAS",
     "ZERO_USAGE",
+    "BudgetAlert",
     "Checkpoint",
     "DailyUsage",
     "FailureDay",
     "FrozenColumns",
     "FrozenTerms",
     "Generation",
+    "IdempotentRequest",
     "ImmutableRow",
     "LedgerEntry",
     "Notice",
     "OverdraftAlert",
     "RequestFailure",
+    "Spending",
     "UsageWatermark",
     "Wallet",
     "content_id",

@@ -5,7 +5,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from accounts.models import Account, ApiKey, currency_code
+from accounts.models import LONGEST_TAG, MOST_TAGS, Account, ApiKey, currency_code
 from catalogue.pricing import CACHE_COUNTS_DIFFER, CACHE_MISMATCH, FOOTPRINT_PLACES, TOTAL_MISMATCH, Price, cache_writes
 from gateway.ids import generation_id, uuid7
 from gateway.money import ExactDecimalField, MoneyField
@@ -72,6 +72,9 @@ class Generation(FrozenColumns):
     fallback_reason = models.CharField(max_length=40, null=True)  # noqa: DJ001
     providers_attempted = models.JSONField(default=list)
     providers_skipped = models.JSONField(null=True)
+    # Routes that an `auto/…` request did not use, with the rule that excluded each (`catalogue.routing.plan.Excluded`).
+    routes_excluded = models.JSONField(null=True)
+    tags = models.CharField(max_length=MOST_TAGS * (LONGEST_TAG + 1), null=True)  # noqa: DJ001  # the key's, as in ApiKey
     eu_sovereign = models.BooleanField(null=True)
 
     uncached_prompt_tokens = models.BigIntegerField()

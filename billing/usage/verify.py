@@ -1,5 +1,5 @@
 """Verifies the ledger: balances from entries, entries from records, each record's tokens from its upstream's usage, its
-cost and footprint from its tokens and frozen terms, and the usage by day from the records.
+cost and footprint from its tokens and frozen terms, the usage by day and what is spent of budgets from the records.
 
 It is safe during live traffic: a wallet is read before its entries, later entries are left to the next run, and only
 watermarks are locked. Memory is constant: entries are read in pages with their records, and figures are converted only
@@ -24,6 +24,7 @@ from accounts.models import Account
 from gateway.ids import generation_id
 from gateway.money import plain
 
+from ..ledger import spending
 from ..models import NO_ALIAS, DailyUsage, Generation, LedgerEntry, UsageWatermark, Wallet
 from .recomputation import ReadUsage, Record, as_stored, columns_of_record, read_record, recompute, shown
 from .rollups import GROUP, KNOWN_BY, SINCE_THE_FIRST_DAY, SUM_PREFIX, SUMS, sums_by
@@ -132,6 +133,8 @@ def _verify_batch(
                 report(wallet.pk, result)
             for mismatch in _usage_by_day(wallet, days, in_future):
                 yield wallet, mismatch
+    for account_id, mismatch in spending.mismatches(wallet_of):
+        yield wallet_of[account_id], mismatch
 
 
 def _by_wallet(

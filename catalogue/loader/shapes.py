@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -9,7 +10,19 @@ from django.conf import settings
 from rest_framework import serializers
 
 from catalogue.footprint.energy import EnergyFigures, PerToken, Range, figures_in
-from catalogue.models import PRICES, SEGMENT, MaxTokensField, Modality, Region, State, Status, Thinking
+from catalogue.models import (
+    FACTS,
+    PRICES,
+    SEGMENT,
+    Confidential,
+    MaxTokensField,
+    Modality,
+    Region,
+    State,
+    Status,
+    Thinking,
+    Transfer,
+)
 from catalogue.pricing import ENERGY_PLACES, PUE_PLACES, RATE_PLACES, stored_tiers
 from catalogue.routing.model_ids import ALIAS, AUTO, GLOBAL
 from catalogue.routing.snapshot import WORLD
@@ -45,6 +58,12 @@ _MOST_IN_PRICE = Decimal(10_000_000)
 _MOST_IN_ENERGY = Decimal(1000)
 _MOST_IN_PUE = Decimal(10)
 _MOST_IN_RATE = Decimal(1_000_000)
+_COUNT_MESSAGES = {
+    "type": "must be a whole number",
+    "minimum": "Ensure this value is greater than or equal to {bound}.",
+    "maximum": "Ensure this value is less than or equal to {bound}.",
+}
+_DAYS = "must be a whole number of days, or none"
 
 
 def _text(length: int) -> LineField:
@@ -63,12 +82,7 @@ def _choice(choices: list[str], **options: Any) -> ChoiceField:
 
 
 def _count(minimum: int, maximum: int = _MOST_IN_INTEGER, **options: Any) -> WholeNumberField:
-    messages = {
-        "type": "must be a whole number",
-        "minimum": "Ensure this value is greater than or equal to {bound}.",
-        "maximum": "Ensure this value is less than or equal to {bound}.",
-    }
-    return WholeNumberField(minimum=minimum, maximum=maximum, error_messages=messages, **options)
+    return WholeNumberField(minimum=minimum, maximum=maximum, error_messages=_COUNT_MESSAGES, **options)
 
 
 def _price() -> ExactField:
@@ -98,12 +112,56 @@ class Auth(FileTable):
     )
 
 
-class Retention(FileTable):
-    """Reads for how many days a provider keeps prompts and answers by default; 0 if it does not keep them."""
+class Stated(FileTable):
+    """Reads the source and the date of a fact. FactField adds the key of its value."""
 
-    days = _count(0, source="retention_days")
-    source = LineField(max_length=500, default="", source="retention_source")  # type: ignore[assignment]  # as Energy's
-    as_of = IsoDate(default=None, source="retention_as_of")
+    source = LineField(max_length=500, default="")  # type: ignore[assignment]  # as Energy's
+    as_of = IsoDate(default=None)
+
+
+class FactField(serializers.Field[dict[str, Any], Any, Any, Any]):
+    """Accepts a fact (of FACTS) as a table, or as its bare value, and returns its three columns."""
+
+    def __init__(self, fact: str, value: serializers.Field[Any, Any, Any, Any], unknown: Any) -> None:
+        self.fact, self.key, self.value, self.table = fact, FACTS[fact], value, Stated()
+        self.table.fields[self.key] = value
+        super().__init__(source="*", default=self._columns(unknown, "", None))
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        if not isinstance(data, Mapping):
+            return self._columns(self.value.run_validation(data), "", None)
+        stated = self.table.run_validation(data)
+        return self._columns(stated[self.key], stated["source"], stated["as_of"])
+
+    def _columns(self, value: Any, source: str, as_of: date | None) -> dict[str, Any]:
+        return {f"{self.fact}_{self.key}": value, f"{self.fact}_source": source, f"{self.fact}_as_of": as_of}
+
+
+class _Days(WholeNumberField):
+    """Accepts a number of days; `none` is 0."""
+
+    def __init__(self) -> None:
+        super().__init__(minimum=0, maximum=_MOST_IN_INTEGER, error_messages=_COUNT_MESSAGES | {"type": _DAYS})
+
+    def to_internal_value(self, data: Any) -> int:
+        return 0 if data == "none" else super().to_internal_value(data)
+
+
+class _Countries(serializers.ListField):
+    """Accepts countries, at least one, and sorts them."""
+
+    child = PatternField(rf"(?!EU){_COUNTRY}", "a country code of two capital letters, which EU is not")
+    default_error_messages = {"not_a_list": "must be a list of country codes", "empty": "must name a country"}
+
+    def __init__(self) -> None:
+        super().__init__(allow_empty=False)
+
+    def to_internal_value(self, data: Any) -> list[str]:
+        return sorted({*super().to_internal_value(data)})
+
+
+def _retention() -> FactField:
+    return FactField("retention", _Days(), unknown=None)
 
 
 TOTAL_INCLUDES_FIELDS = ("total_includes_reasoning", "total_includes_audio_prompts")
@@ -139,7 +197,10 @@ class Provider(FileTable):
     total_includes_audio_prompts = _flag(default=False)
     pue = ExactField(places=PUE_PLACES, most=_MOST_IN_PUE, default=None)
     status = _choice(Status.values, default="", source="status_override")
-    retention = Retention(source="*", default={"retention_days": None, "retention_source": "", "retention_as_of": None})
+    retention = _retention()
+    storage = FactField("storage", _Countries(), unknown=None)
+    transfer = FactField("transfer", _choice(Transfer.values), unknown="")
+    confidential = FactField("confidential", _choice(Confidential.values), unknown="")
 
     def validate_slug(self, slug: str) -> str:
         if slug in (AUTO, ALIAS):
@@ -317,6 +378,7 @@ class Model(FileTable):
     state = _choice(State.values, default=State.SERVED.value)
     unavailable_reason = _text(500)
     retires_on = IsoDate(default=None)
+    retention = _retention()
     energy_per_token_wh = _energy(default=None)
     energy_per_prompt_token_wh = _energy(default=None)
     energy = Energy(default=None)

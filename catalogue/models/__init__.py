@@ -2,6 +2,7 @@
 
 from .counters import SHARDS, ProviderFailure, ProviderMinute, ProviderTrouble, RouteDay
 from .energy import EnergyEstimate
+from .facts import FACTS, Confidential, Transfer
 from .grid import GridImport, GridIntensity, GridSlot
 from .names import SEGMENT
 from .offer import WITH_ENDPOINT, MaxTokensField, Modality, Model, State, Thinking
@@ -12,12 +13,14 @@ from .route import PER_MILLION, PRICES, Region
 from .version import CatalogueVersion
 
 __all__ = [
+    "FACTS",
     "PER_MILLION",
     "PRICES",
     "SEGMENT",
     "SHARDS",
     "WITH_ENDPOINT",
     "CatalogueVersion",
+    "Confidential",
     "EnergyEstimate",
     "ExchangeRate",
     "GridImport",
@@ -37,5 +40,6 @@ __all__ = [
     "State",
     "Status",
     "Thinking",
+    "Transfer",
     "dialect_choices",
 ]

@@ -7,6 +7,7 @@ from django.utils import timezone
 from gateway.money import ExactDecimalField
 
 from ..pricing import ENERGY_PLACES
+from .facts import as_of_column, days_column, source_column
 from .names import canonical_model_id
 from .provider import Provider
 
@@ -83,6 +84,11 @@ class Model(models.Model):
         default=timezone.now, editable=False, help_text="When this gateway took the offer in; seeding again leaves it."
     )
     owned_by = models.CharField(max_length=200, blank=True, help_text="Empty: the creator.")
+    retention_days = days_column(
+        "For how long prompts and answers of this model are kept. 0: not at all. Empty: as the provider states."
+    )
+    retention_source = source_column()
+    retention_as_of = as_of_column()
 
     class Meta:
         ordering: ClassVar = ["provider", "canonical_id"]

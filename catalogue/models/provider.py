@@ -8,6 +8,7 @@ from django.db.models import Q
 from gateway.money import ExactDecimalField
 
 from ..pricing import PUE_PLACES
+from .facts import Confidential, Transfer, as_of_column, days_column, source_column
 from .names import country_code, provider_slug
 
 
@@ -63,16 +64,37 @@ class Provider(models.Model):
         validators=[MinValueValidator(1)],
         help_text="Of its data centres; empty: as estimated.",
     )
-    retention_days = models.PositiveIntegerField(
-        null=True,
+    # The FACTS, each with its source and date.
+    retention_days = days_column(
+        "For how long it keeps prompts and answers unless something else is agreed. 0: not at all. Empty: unknown."
+    )
+    retention_source = source_column()
+    retention_as_of = as_of_column()
+    storage_countries = models.JSONField(
+        null=True, blank=True, help_text="Countries where it keeps anything. Empty: unknown."
+    )
+    storage_source = source_column()
+    storage_as_of = as_of_column()
+    transfer_basis = models.CharField(
+        max_length=20,
+        choices=Transfer,
         blank=True,
-        help_text="For how long it keeps prompts and answers unless something else is agreed. 0: not at all. "
-        "Empty: unknown.",
+        default="",
+        db_default="",
+        help_text="On which legal basis data leaves the EU and EEA. Empty: unknown.",
     )
-    retention_source = models.CharField(
-        max_length=500, blank=True, default="", db_default="", help_text="Where it says so."
+    transfer_source = source_column()
+    transfer_as_of = as_of_column()
+    confidential_kind = models.CharField(
+        max_length=20,
+        choices=Confidential,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Of confidential computing. Empty: unknown.",
     )
-    retention_as_of = models.DateField(null=True, blank=True, help_text="When that was read.")
+    confidential_source = source_column()
+    confidential_as_of = as_of_column()
     status_override = models.CharField(
         max_length=10,
         choices=Status,

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from operator import add, attrgetter
 from typing import Any
 
-from django.conf import settings
 from django.db import connection
 from django.db.models import OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import TruncHour
@@ -208,8 +207,7 @@ def look() -> None:
     """Reads which providers are down, as counted by all workers, and reserves the probes that are due."""
     global _down_since  # noqa: PLW0603  # the worker's view of the providers, replaced as a whole
     now = timezone.now()
-    all_calls = counts_by_provider(now) if settings.GATEWAY_AUTO_SKIP_DOWN else {}
-    down = {slug for slug, calls in all_calls.items() if status_of("", calls)[0] == Status.DOWN}
+    down = {slug for slug, calls in counts_by_provider(now).items() if status_of("", calls)[0] == Status.DOWN}
     _down_since = {slug: _down_since.get(slug, now) for slug in down}
     due = [slug for slug in sorted(_passed_by & down) if _down_since[slug] <= now - PROBE_EVERY]
     _passed_by.clear()
@@ -220,10 +218,8 @@ def look() -> None:
             _probes[slug] = now
 
 
-def is_passed_by(upstream: Upstream) -> bool:
+def is_down(upstream: Upstream) -> bool:
     """Tells whether a provider is down, so that automatic routing prefers any other."""
-    if not settings.GATEWAY_AUTO_SKIP_DOWN:
-        return False
     override = upstream.status_override
     return override == Status.DOWN or (not override and upstream.slug in _down_since)
 

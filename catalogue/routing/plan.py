@@ -1,18 +1,24 @@
 """Plans the route of a request, which asks here once and gets a plan or the refusal of the first rule that fails."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
+from typing import NamedTuple
 
 from django.conf import settings
 
+from accounts.policies import AppliedPolicy, auto_settings
 from gateway.db.pool import release
 from gateway.errors import ApiError, InvalidAliasName, InvalidRequest
 from gateway.observing.request_events import RequestEvent
 
 from . import health, nearest, pinning, quota, selection
 from .model_ids import AliasId, AutoId, ExplicitId, parse_model_id
+from .policy_check import PolicyCheck
 from .routes import Route, Snapshot
+
+MOST_EXCLUDED = 16  # routes that a record names as excluded
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,8 @@ class Needs:
     - `fix_terms` raises UnpricedRoute if the chosen route cannot be billed. If it is None, the route is not going to be
       called, and may lack a credential or a price.
 
-    With `may_probe`, the request may test whether a provider that was down is back.
+    All `policies` must allow the route; `currency` is the account's, in which they state prices. With `may_probe`, the
+    request may test whether a provider that was down is back.
     """
 
     modalities: tuple[str, ...]
@@ -35,11 +42,25 @@ class Needs:
     translate: Callable[[Route], None] | None = None
     fix_terms: Callable[[Route], None] | None = None
     may_probe: bool = True
+    policies: tuple[AppliedPolicy, ...] = ()
+    currency: str = "EUR"
+
+
+class ExcludedRoute(NamedTuple):
+    """Names a route that was not considered, the rule (a field of a policy, or `down`) and whose rule it is."""
+
+    route: str
+    rule: str
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Holds the chosen route, and for an `auto/…` id the reason, the other candidates and the skipped providers."""
+    """Holds the chosen route, and for an `auto/…` id the reason, the other candidates and the skipped providers.
+
+    If it `fails_over`, a request whose upstream fails is tried on the others in their order. `excluded` are routes that
+    policies or the status of their provider kept from an `auto/…` request, MOST_EXCLUDED at most.
+    """
 
     route: Route
     mode: str = "explicit"
@@ -47,6 +68,8 @@ class Plan:
     requested_auto: str | None = None
     others: tuple[Route, ...] = ()
     skipped: tuple[str, ...] = ()
+    fails_over: bool = False
+    excluded: tuple[ExcludedRoute, ...] = ()
 
 
 def read_model_id(snapshot: Snapshot, text: str) -> ExplicitId | AutoId | AliasId:
@@ -61,14 +84,27 @@ def read_model_id(snapshot: Snapshot, text: str) -> ExplicitId | AutoId | AliasI
 
 
 def plan_route(
-    snapshot: Snapshot, wanted: ExplicitId | AutoId, needs: Needs, now: datetime, event: RequestEvent | None = None
+    snapshot: Snapshot,
+    wanted: ExplicitId | AutoId,
+    needs: Needs,
+    now: datetime,
+    event: RequestEvent | None = None,
+    *,
+    asked: str | None = None,
 ) -> Plan:
-    """Returns the plan of a request. Raises the ApiError of the first rule that fails (docs/api.md#order-of-checks)."""
-    # 1. Find the route: the id, the model's state, the region, its quota.
+    """Returns the plan of a request. Raises the ApiError of the first rule that fails (docs/api.md#order-of-checks).
+
+    `asked` is the `alias/…` id that the request named, which policies may allow by name.
+    """
+    # 1. Find the route: the id, the model's state, the region, the policies, its quota.
+    check = None
+    if needs.policies:
+        named = str(wanted) if isinstance(wanted, AutoId) else asked
+        check = PolicyCheck(needs.policies, snapshot.units_per_eur, needs.currency, named)
     if isinstance(wanted, ExplicitId):
-        plan = Plan(_pinned(snapshot, wanted, now))
+        plan = Plan(_pinned(snapshot, wanted, now, check))
     else:
-        plan = _chosen(snapshot, wanted, needs, now)
+        plan = _chosen(snapshot, wanted, needs, now, check)
     route = plan.route
     if event is not None:
         event.route, event.provider = route.id, route.upstream.slug
@@ -83,8 +119,11 @@ def plan_route(
     return plan
 
 
-def _pinned(snapshot: Snapshot, wanted: ExplicitId, now: datetime) -> Route:
+def _pinned(snapshot: Snapshot, wanted: ExplicitId, now: datetime, check: PolicyCheck | None) -> Route:
     route = pinning.pin(snapshot, wanted, now.date())
+    denial = None if check is None else check.denial(route)
+    if denial is not None:
+        raise denial.error()
     if route.daily_token_quota:
         try:
             quota.require_left(route, now)
@@ -93,27 +132,30 @@ def _pinned(snapshot: Snapshot, wanted: ExplicitId, now: datetime) -> Route:
     return route
 
 
-def _chosen(snapshot: Snapshot, wanted: AutoId, needs: Needs, now: datetime) -> Plan:
+def _chosen(snapshot: Snapshot, wanted: AutoId, needs: Needs, now: datetime, check: PolicyCheck | None) -> Plan:
     # 1. Find the routes that can take the request.
     today = now.date()
     offers = snapshot.by_canonical_id.get(wanted.canonical_id, ())
     try:
         held = quota.held([route for offer in offers for route in offer.routes.values()], today)
-        routes = selection.eligible(snapshot, wanted, today, needs.modalities, needs.endpoint, held)
+        routes = selection.eligible(snapshot, wanted, today, needs.modalities, needs.endpoint, held, check)
     finally:
         release("default")
     unable = needs.unable_routes(routes)
     able = [route for route in routes if route.region_id not in unable]
-    ranked = _ranked(able or routes, snapshot)
+    chosen = auto_settings(needs.policies)
+    objective = chosen.get("objective", settings.GATEWAY_AUTO_OBJECTIVE)
+    ranked = _ranked(able or routes, snapshot, objective)
     if not able:
         raise unable[ranked.routes[0].region_id]
     # 2. Prefer providers that are up, unless one that is down may be probed.
     skipped: tuple[Route, ...] = ()
-    down = [route for route in ranked.routes if health.is_passed_by(route.upstream)]
+    skips_down = chosen.get("skip_down", settings.GATEWAY_AUTO_SKIP_DOWN)
+    down = [route for route in ranked.routes if skips_down and health.is_down(route.upstream)]
     if down and len(down) < len(able):
-        up = [route for route in able if not health.is_passed_by(route.upstream)]
-        ranked, skipped = _ranked(up, snapshot), tuple(down)
-        probe = _probed(up, down, snapshot) if needs.may_probe else None
+        up = [route for route in able if route not in down]
+        ranked, skipped = _ranked(up, snapshot, objective), tuple(down)
+        probe = _probed(up, down, snapshot, objective) if needs.may_probe else None
         if probe is not None:
             skipped = tuple(route for route in down if route.upstream is not probe.routes[0].upstream)
             ranked = probe
@@ -132,17 +174,26 @@ def _chosen(snapshot: Snapshot, wanted: AutoId, needs: Needs, now: datetime) -> 
         requested_auto=str(wanted),
         others=(*others, *skipped),  # failover tries the skipped ones last
         skipped=tuple(dict.fromkeys(route.upstream.slug for route in skipped)),
+        fails_over=chosen.get("failover", settings.GATEWAY_AUTO_FAILOVER),
+        excluded=tuple(islice(_excluded(check, skipped), MOST_EXCLUDED)),
     )
 
 
-def _probed(up: Sequence[Route], down: Sequence[Route], snapshot: Snapshot) -> selection.Ranking | None:
+def _excluded(check: PolicyCheck | None, skipped: Sequence[Route]) -> Iterator[ExcludedRoute]:
+    for route_id, denial in sorted(check.denials.items()) if check is not None else ():
+        yield ExcludedRoute(route_id, denial.rule, " ".join(filter(None, (denial.policy.level, denial.policy.tag))))
+    for route in skipped:
+        yield ExcludedRoute(route.id, "down", "gateway")
+
+
+def _probed(up: Sequence[Route], down: Sequence[Route], snapshot: Snapshot, objective: str) -> selection.Ranking | None:
     """Returns the ranking led by a provider that would be chosen if it was not down, and uses up its probe.
 
     Returns None if there is none.
     """
     for route in down:
         if health.has_probe(route.upstream.slug):
-            ranked = _ranked([*up, route], snapshot)
+            ranked = _ranked([*up, route], snapshot, objective)
             equals = ranked.routes[: ranked.tied]
             if route in equals:
                 health.take_probe(route.upstream.slug)
@@ -151,5 +202,5 @@ def _probed(up: Sequence[Route], down: Sequence[Route], snapshot: Snapshot) -> s
     return None
 
 
-def _ranked(routes: Sequence[Route], snapshot: Snapshot) -> selection.Ranking:
-    return selection.rank(routes, snapshot.units_per_eur, settings.GATEWAY_AUTO_OBJECTIVE)
+def _ranked(routes: Sequence[Route], snapshot: Snapshot, objective: str) -> selection.Ranking:
+    return selection.rank(routes, snapshot.units_per_eur, objective)

@@ -1,14 +1,17 @@
 """Defines the immutable values that routing reads."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
+from typing import Generic, TypeVar
 
 from ..pricing import EnergyFactors, Price
 
 EMBEDDING = "embedding"
+EU = "EU"
+T = TypeVar("T")
 EU_MEMBERS = frozenset(
     {
         "AT",
@@ -43,6 +46,15 @@ EU_MEMBERS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class Fact(Generic[T]):
+    """Holds a fact on what a provider does with data, where the provider states it, and when that was read."""
+
+    value: T
+    source: str = ""
+    as_of: date | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Upstream:
     """Holds a provider, and what is needed to call it."""
 
@@ -66,9 +78,11 @@ class Upstream:
     credential: str | None = field(repr=False)
     next_credential: str | None = field(default=None, repr=False)  # tried if the first is refused
     disabled_reason: str = ""  # why staff disabled it; empty if they did not
-    retention_days: int | None = None  # how long it keeps prompts and answers; None is unknown
-    retention_source: str = ""
-    retention_as_of: date | None = None
+    # Each is None if it is unknown.
+    retention: Fact[int] | None = None  # for how many days it keeps prompts and answers
+    storage: Fact[tuple[str, ...]] | None = None  # countries where it keeps anything, sorted
+    transfer: Fact[str] | None = None  # the legal basis on which data leaves the EU and EEA
+    confidential: Fact[str] | None = None  # the kind of confidential computing
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +138,11 @@ class Route:
     price: Price | None
     energy: EnergyFactors
     daily_token_quota: int
+    # Facts of the provider, of which the model may state another retention. Each is None if it is unknown.
+    retention_days: int | None = None
+    storage: frozenset[str] | None = None
+    transfer: str | None = None
+    confidential: str | None = None
 
     @property
     def id(self) -> str:
@@ -150,11 +169,16 @@ class Offer:
     owned_by: str
     default_locode: str
     routes: Mapping[str, Route]
+    own_retention: Fact[int] | None = None  # if it differs from the provider's
 
     @property
     def id(self) -> str:
         """Returns the id of three segments."""
         return f"{self.upstream.slug}/{self.canonical_id}"
+
+    @property
+    def retention(self) -> Fact[int] | None:
+        return self.own_retention or self.upstream.retention
 
     def is_disabled(self, today: date) -> bool:
         return self.state == "disabled" or (self.retires_on is not None and today > self.retires_on)
@@ -192,3 +216,20 @@ JURISDICTIONS: dict[str, Callable[[Route], bool]] = {
     "eu-sovereign": is_eu_sovereign,
     "eu-hosted": lambda route: route.place is not None and route.place.eu,
 }
+
+
+def keeps_nothing(route: Route) -> bool:
+    """Tells whether the provider is known to keep no prompts and answers."""
+    return route.retention_days == 0
+
+
+def is_stored_within(route: Route, places: Collection[str]) -> bool:
+    """Tells whether everything that the provider keeps is in these countries; `EU` stands for all of its members."""
+    if route.storage is None:
+        return False
+    return route.storage <= {*places, *(EU_MEMBERS if EU in places else ())}
+
+
+def is_confidential(route: Route) -> bool:
+    """Tells whether the provider is known to serve the route by confidential computing."""
+    return route.confidential not in (None, "none")

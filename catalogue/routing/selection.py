@@ -18,6 +18,7 @@ from gateway.errors import (
     ModelDisabled,
     ModelUnavailable,
     NotFound,
+    PolicyDenied,
     ProviderNotConfigured,
     UnpricedRoute,
 )
@@ -25,6 +26,7 @@ from gateway.errors import (
 from ..pricing import rates_between
 from . import nearest
 from .model_ids import AutoId, shown
+from .policy_check import PolicyCheck
 from .routes import Route, Snapshot, is_eu_sovereign
 
 Measure = Callable[[Route], Decimal | int | None]
@@ -68,8 +70,11 @@ def eligible(
     modalities: Collection[str],
     endpoint: str,
     held: Collection[int] = (),
+    check: PolicyCheck | None = None,
 ) -> Sequence[Route]:
     """Returns the routes that can take a request; `held` are the region ids whose quota is used up.
+
+    All routes must pass `check`, the request's policies.
 
     Raises the error of the first rule that leaves no route.
     """
@@ -83,18 +88,30 @@ def eligible(
     # 2. It must fit the endpoint.
     fitting = [offer for offer in enabled if offer.modality in modalities]
     wrong = InvalidRequest(f"{wanted} has no model that can serve {endpoint}.", param="model")
-    served = [offer for offer in _some(fitting, wrong) if offer.state == "served"]
-    # 3. It must be available, with some quota left.
-    switched_on = [route for offer in served for route in offer.routes.values() if route.is_served]
+    # 3. The policies must allow the route.
+    routes = [route for offer in _some(fitting, wrong) for route in offer.routes.values()]
+    allowed = routes if check is None else _allowed(routes, check, wanted)
+    # 4. It must be available, with some quota left.
+    served = {offer.upstream.slug for offer in fitting if offer.state == "served"}
+    switched_on = [route for route in allowed if route.is_served and route.upstream.slug in served]
     left = [route for route in switched_on if route.region_id not in held]
     stated = dict.fromkeys(o.unavailable_reason for o in fitting if o.state == "unavailable" and o.unavailable_reason)
     reasons = f": {' '.join(stated)}" if stated else "."
     _some(left, ModelUnavailable(f"Every route of {str(wanted)!r} is unavailable for now{reasons}"))
-    # 4. Its provider must be configured, and its price known.
+    # 5. Its provider must be configured, and its price known.
     configured = [route for route in left if route.upstream.configured]
     refusal = ProviderNotConfigured(f"No provider of {str(wanted)!r} is configured on this gateway.")
     priced = [route for route in _some(configured, refusal) if cost_in_eur(snapshot.units_per_eur, route) is not None]
     return _some(priced, UnpricedRoute(f"No route of {str(wanted)!r} has a price."))
+
+
+def _allowed(routes: Sequence[Route], check: PolicyCheck, wanted: AutoId) -> list[Route]:
+    denials = {route.region_id: check.denial(route) for route in routes}
+    allowed = [route for route in routes if denials[route.region_id] is None]
+    denial = next((each for each in denials.values() if each is not None), None)
+    if not allowed and denial is not None:
+        raise PolicyDenied(f"No route of {str(wanted)!r} is allowed. {denial.error().message}")
+    return allowed
 
 
 def rank(routes: Sequence[Route], units_per_eur: Mapping[str, Decimal], objective: str) -> Ranking:

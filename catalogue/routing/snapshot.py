@@ -22,10 +22,10 @@ from .. import changes, models
 from ..footprint import grid
 from ..footprint.energy import StoredFigures, at_pue, figures_in
 from ..footprint.grid import CurrentIntensities
-from ..models import PER_MILLION, PRICES
+from ..models import FACTS, PER_MILLION, PRICES
 from ..pricing import AUDIO_PROMPTS, REASONING, EnergyFactors, GridBasis, Price, read_tiers
 from .model_ids import GLOBAL
-from .routes import EMBEDDING, Offer, Place, PublishedPricing, Route, Snapshot, Upstream
+from .routes import EMBEDDING, Fact, Offer, Place, PublishedPricing, Route, Snapshot, Upstream
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +184,16 @@ def _upstream(row: models.Provider) -> Upstream:
         configured=not missing_variables(row),
         credential=credential or None,
         next_credential=(credential and os.environ.get(f"{row.credential_env}_NEXT")) or None,
+        **{name: _fact(row, name) for name in FACTS},
     )
+
+
+def _fact(row: models.Provider | models.Model, name: str) -> Fact[Any] | None:
+    value = getattr(row, f"{name}_{FACTS[name]}")
+    if value is None or value == "":
+        return None
+    stated = tuple(value) if isinstance(value, list) else value
+    return Fact(stated, getattr(row, f"{name}_source"), getattr(row, f"{name}_as_of"))
 
 
 def _made(kind: type[Value], row: DjangoModel, **others: Any) -> Value:
@@ -229,11 +238,13 @@ class _Builder:
             owned_by=model.owned_by or model.canonical_id.split("/")[0],
             default_locode=default,
             routes={region.locode: self._route(model, region, upstream) for region in ordered},
+            own_retention=_fact(model, "retention"),
         )
 
     def _route(self, model: models.Model, region: models.Region, upstream: Upstream) -> Route:
         place = self.places.get(region.locode)
         published = _published(region)
+        retention = _fact(model, "retention") or upstream.retention
         return _made(
             Route,
             model,
@@ -255,6 +266,10 @@ class _Builder:
             price=_price(published, model.modality),
             energy=self._energy(model, region, *self._intensity(region, place)),
             daily_token_quota=region.daily_token_quota,
+            retention_days=retention and retention.value,
+            storage=upstream.storage and frozenset(upstream.storage.value),
+            transfer=upstream.transfer and upstream.transfer.value,
+            confidential=upstream.confidential and upstream.confidential.value,
         )
 
     def _energy(

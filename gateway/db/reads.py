@@ -9,9 +9,34 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from django.db import connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+from django.dispatch import receiver
 
 from .pool import on_a_live_connection, release
 from .sessions import Statement, integer, moment, sessions_of
+
+
+class _JoinedTexts:
+    """Is PostgreSQL's aggregate `string_agg` for SQLite, which has it from version 3.44 on."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._separator = ""
+
+    def step(self, text: str | None, separator: str) -> None:
+        self._separator = separator
+        if text is not None:
+            self._texts.append(text)
+
+    def finalize(self) -> str | None:
+        return self._separator.join(self._texts) if self._texts else None
+
+
+@receiver(connection_created)
+def _add_functions(connection: BaseDatabaseWrapper, **_signal: object) -> None:
+    if connection.vendor == "sqlite":
+        connection.connection.create_aggregate("string_agg", 2, _JoinedTexts)
 
 
 class Kind(NamedTuple):

@@ -80,7 +80,7 @@ class RequestEvent:
     """Describes a request without its content. What is unknown is empty or None."""
 
     # `endpoint`: the path below `/v1` without ids, empty for an unknown path. `model`: shortened, as the client wrote
-    # it. `reserved`: the account and the amount reserved for it (`accounts.in_flight`). `route`, `provider`: of the
+    # it. `reserved`: the purses and the amounts reserved in them (`accounts.in_flight`). `route`, `provider`: of the
     # last attempt. `code`, `message`: the client's error, or the error that broke off a stream.
 
     method: str
@@ -95,7 +95,7 @@ class RequestEvent:
     model: str = ""
     is_stream: bool = False
     body_bytes: int = 0
-    reserved: tuple[UUID, int] | None = None
+    reserved: tuple[tuple[str, int], ...] = ()
     alias_id: UUID | None = None
     route: str = ""
     provider: str = ""

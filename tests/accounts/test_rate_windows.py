@@ -1,6 +1,6 @@
 """Both stores of windows, Redis and a worker's memory, keep the one rule of accounts/rate_window_rule.py."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NoReturn, Protocol
 
 import pytest
@@ -8,7 +8,7 @@ import redis
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from accounts.rate_window_rule import KeyState, RateLimits, Windows, WindowState
+from accounts.rate_window_rule import BoundState, RateBound, RateLimits, Windows, WindowState
 from accounts.windows_in_memory import MemoryWindows
 from accounts.windows_in_redis import RedisWindows
 from gateway.edge.address_limit import UNLIMITED, AddressCheck
@@ -66,16 +66,16 @@ class Redis:
         self.client.set("clock", int(now))
 
     def _wait_for_spends(self) -> None:
-        self.windows.admit("another", RateLimits(0, 0), UNLIMITED)  # its reply comes after theirs
+        self.windows.admit([bound(0, 0, "another")], UNLIMITED)  # its reply comes after theirs
 
 
 class Unused:
     """Fails if it counts anything, because Redis is not away."""
 
-    def admit(self, key: str, limits: RateLimits, address: AddressCheck) -> NoReturn:
+    def admit(self, bounds: Sequence[RateBound], address: AddressCheck) -> NoReturn:
         pytest.fail("Redis was treated as away")
 
-    def spend(self, key: str, tokens: int) -> None:
+    def spend(self, name: str, tokens: int) -> None:
         pytest.fail("Redis was treated as away")
 
 
@@ -93,8 +93,13 @@ def store(request: pytest.FixtureRequest) -> Store:
     return found
 
 
-def admit(store: Store, *, requests: int = 0, tokens: int = 0, key: str = KEY) -> KeyState:
-    return store.windows.admit(key, RateLimits(requests, tokens), UNLIMITED)
+def bound(requests: int, tokens: int, name: str = KEY) -> RateBound:
+    return RateBound(name, "This key's limit", RateLimits(requests, tokens))
+
+
+def admit(store: Store, *, requests: int = 0, tokens: int = 0, key: str = KEY) -> BoundState:
+    (state,) = store.windows.admit([bound(requests, tokens, key)], UNLIMITED)
+    return state
 
 
 def count(store: Store, requests: int, *, tokens: int = 0) -> None:
@@ -199,10 +204,10 @@ def test_a_request_beyond_its_address_limit_takes_nothing_of_the_keys_limits(
 ) -> None:
     monkeypatch.setattr("gateway.edge.address_limit._in_memory", MemoryAddressWindows())
     for _ in range(2):
-        store.windows.admit(KEY, RateLimits(9, 9), AddressCheck("192.0.2.9", Rate(2, 60)))
+        store.windows.admit([bound(9, 9)], AddressCheck("192.0.2.9", Rate(2, 60)))
     beyond = AddressCheck("192.0.2.9", Rate(2, 60))
     with pytest.raises(TooManyRequests) as refused:
-        store.windows.admit(KEY, RateLimits(9, 9), beyond)
+        store.windows.admit([bound(9, 9)], beyond)
     assert 1 <= int(refused.value.headers["Retry-After"]) <= 60
     with pytest.raises(TooManyRequests):
         beyond.check()
@@ -211,8 +216,8 @@ def test_a_request_beyond_its_address_limit_takes_nothing_of_the_keys_limits(
 
 def test_redis_counts_a_request_once_for_its_address_however_often_it_is_checked(in_redis: Redis) -> None:
     address = AddressCheck("192.0.2.10", Rate(2, 60))
-    in_redis.windows.admit(KEY, RateLimits(9, 9), address)
-    in_redis.windows.admit(KEY, RateLimits(9, 9), address)
+    in_redis.windows.admit([bound(9, 9)], address)
+    in_redis.windows.admit([bound(9, 9)], address)
     address.check()
     assert [in_redis.client.get(name) for name in in_redis.client.scan_iter("address:*:192.0.2.10")] == [b"1"]
 
@@ -273,3 +278,13 @@ def test_both_stores_agree_on_any_sequence(
         else:
             for store in (memory, in_redis):
                 store.let_pass(step)
+
+
+def test_a_request_must_keep_to_all_its_bounds_and_counts_for_none_if_one_refuses(store: Store) -> None:
+    key, account = bound(5, 0), bound(2, 0, "account")
+    for left in (1, 0):
+        states = store.windows.admit([key, account], UNLIMITED)
+        assert [state.requests.remaining for state in states] == [left + 3, left]
+    refused = store.windows.admit([key, account], UNLIMITED)
+    assert [(state.wait, state.requests.remaining) for state in refused] == [(0, 3), (61, 0)]
+    assert admit(store, requests=5).requests.remaining == 2, "the refused request was counted for the key"

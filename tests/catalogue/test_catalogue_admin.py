@@ -20,7 +20,7 @@ from django.utils import timezone
 from accounts.models import User
 from catalogue import changes, models
 from catalogue.admin import RegionInline
-from catalogue.models import PriceChange, ProviderMinute
+from catalogue.models import FACTS, PriceChange, ProviderMinute
 from catalogue.routing import health, pinning, quota, snapshot
 from catalogue.routing.model_ids import ExplicitId
 from gateway.errors import ApiError
@@ -45,6 +45,24 @@ def test_staff_read_how_long_a_provider_keeps_prompts(seed: Seed, llama: Entry, 
     shown = plain(admin_client.get(reverse("admin:catalogue_provider_change", args=[provider.pk])).text)
     assert "Retention days: 30" in shown
     assert "Retention source: https://acme.example/privacy" in shown
+
+
+@pytest.mark.parametrize("table", [models.Provider, models.Model])
+def test_facts_on_data_are_read_in_the_admin_and_changed_in_the_file(
+    seed: Seed, llama: Entry, admin_client: Client, table: type[Row]
+) -> None:
+    llama["providers"][0] |= {"storage": ["FR", "DE"], "transfer": "scc", "confidential": "tee"}
+    llama["models"][0]["retention"] = "none"
+    seed(llama)
+    row = table._default_manager.get()
+    shown = plain(admin_client.get(reverse(f"admin:catalogue_{table._meta.model_name}_change", args=[row.pk])).text)
+    wanted = {
+        models.Provider: ('Storage countries: ["DE", "FR"]', "Transfer basis: standard contractual clauses"),
+        models.Model: ("Retention days: 0", "Retention source: -"),
+    }
+    assert [one for one in wanted[table] if one not in shown] == []
+    columns = {field.name for field in table._meta.fields if field.name.startswith(tuple(FACTS))}
+    assert columns <= {*site.get_model_admin(table).get_readonly_fields(ANY_REQUEST)}
 
 
 def test_a_list_that_only_seeding_checks_is_not_editable() -> None:

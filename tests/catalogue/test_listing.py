@@ -217,3 +217,33 @@ def test_a_provider_is_listed_with_its_retention_if_that_is_known(seed: Seed, ll
         llama["providers"][0]["retention"] = retention
         seed(llama)
         assert read("/v1/providers").json()["data"][0]["retention"] == retention  # type: ignore[attr-defined]
+
+
+def test_a_provider_is_listed_with_the_facts_that_are_known(seed: Seed, llama: Json, read: Read) -> None:
+    facts = {
+        "retention": {"days": 0},
+        "storage": {"countries": ["DE", "FR"], "source": "https://acme.example/dpa", "as_of": "2026-11-29"},
+        "transfer": {"basis": "none", "source": "https://acme.example/dpa"},
+        "confidential": {"kind": "none"},
+    }
+    llama["providers"][0] |= facts
+    seed(llama)
+    reply = read("/v1/providers").json()  # type: ignore[attr-defined]
+    described.conforms(reply, "ProviderList")
+    assert {name: reply["data"][0][name] for name in facts} == facts
+    llama["providers"][0] |= dict.fromkeys(facts)
+    seed(llama)
+    assert facts.keys().isdisjoint(read("/v1/providers").json()["data"][0])  # type: ignore[attr-defined]
+
+
+def test_a_model_is_listed_with_its_retention_if_it_states_its_own(seed: Seed, llama: Json, read: Read) -> None:
+    llama["providers"][0]["retention"] = "none"
+    seed(llama)
+    [listed, *_] = entries(read).values()
+    assert "retention" not in listed
+    llama["models"][0]["retention"] = {"days": 30, "source": "https://acme.example/llama", "as_of": "2026-11-29"}
+    seed(llama)
+    [listed, *_] = entries(read).values()
+    described.conforms(listed, "ModelInfo")
+    assert listed["retention"] == llama["models"][0]["retention"]
+    assert read("/v1/providers").json()["data"][0]["retention"] == {"days": 0}  # type: ignore[attr-defined]

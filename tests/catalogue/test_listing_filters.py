@@ -1,10 +1,15 @@
 """The listing has filters (docs/api.md#models)."""
 
+import itertools
 import json
 from collections.abc import Mapping
 
 import pytest
+from django.utils import timezone
 
+from catalogue import listing
+from catalogue.listing import View
+from catalogue.routing import snapshot
 from tests.catalogue import model
 from tests.listing import FILTERED, Read, catalogue, error_of, locodes
 from tests.seeding import Seed
@@ -138,9 +143,81 @@ def test_a_providers_regions_and_count_are_filtered(seed: Seed, read: Read) -> N
     }
 
 
+# The providers and models here differ in what is known of them: `silent` states nothing.
+FACTS = catalogue(
+    model("echo"),
+    model("kept", retention={"days": 30}),
+    *(model("echo", provider=slug) for slug in ("french", "nordic", "abroad", "silent", "open")),
+    model("released", provider="silent", retention="none"),
+    providers={
+        "french": {"retention": {"days": 1}, "storage": ["FR"], "transfer": "none", "confidential": "e2e"},
+        "nordic": {"storage": ["FR", "NO"], "transfer": "adequacy", "confidential": "none"},
+        "abroad": {"retention": "none", "storage": ["FR", "US"], "transfer": "scc"},
+        "silent": {},
+        "open": {"storage": ["DE", "FR"]},
+    },
+)
+FACTS["providers"][0] |= {"retention": "none", "storage": ["DE"], "transfer": "none", "confidential": "tee"}
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ("zero_data_retention=true", {"sim/echo", "abroad/echo", "silent/released"}),
+        ("storage=EU", {"sim/echo", "sim/kept", "french/echo", "open/echo"}),
+        ("storage=FR", {"french/echo"}),
+        ("storage=US", set()),
+        ("transfer=none", {"sim/echo", "sim/kept", "french/echo"}),
+        ("transfer=adequacy", {"nordic/echo"}),
+        ("transfer=scc", {"abroad/echo"}),
+        ("confidential=true", {"sim/echo", "sim/kept", "french/echo"}),
+        ("zero_data_retention=true&storage=EU", {"sim/echo"}),
+        ("storage=EU&transfer=none&confidential=true&zero_data_retention=true&jurisdiction=eu-hosted", {"sim/echo"}),
+    ],
+)
+def test_what_is_known_of_data_filters_and_unknown_never_passes(
+    seed: Seed, read: Read, query: str, ids: set[str]
+) -> None:
+    seed(FACTS)
+    listed = locodes(read, f"?{query}")
+    assert {model_id.replace("/test/", "/") for model_id in explicit_of(listed)} == ids
+    providers = read(f"/v1/providers?{query}").json()["data"]  # type: ignore[attr-defined]
+    counts = {found["name"]: found["model_count"] for found in providers}
+    slugs = [model_id.split("/")[0] for model_id in ids]
+    assert counts == {slug: slugs.count(slug) for slug in slugs}
+
+
+def test_an_auto_entry_needs_the_fact_of_every_candidate(seed: Seed, read: Read) -> None:
+    seed(FACTS)
+    assert autos_of(locodes(read, "?zero_data_retention=true")) == {"released"}
+    assert autos_of(locodes(read, "?storage=EU")) == {"kept"}
+
+
+@pytest.mark.parametrize("query", ["?zero_data_retention=false", "?confidential=false"])
+def test_a_switch_that_is_off_filters_nothing(seed: Seed, read: Read, query: str) -> None:
+    seed(FACTS)
+    assert locodes(read, query) == locodes(read)
+    for listed in (read(f"/v1/providers{query}"), read("/v1/providers")):
+        assert len(listed.json()["data"]) == len(FACTS["providers"])  # type: ignore[attr-defined]
+
+
+def test_the_list_that_is_read_all_the_time_is_kept_however_many_filters_are_tried(seed: Seed, read: Read) -> None:
+    seed(FACTS)
+    snapshot.refresh()
+    today, catalogue_now = timezone.now().date(), snapshot.current()
+    kept = listing.models(catalogue_now, View(today))
+    for first, second in itertools.product("ABCDEFGH", repeat=2):
+        listing.models(catalogue_now, View(today, storage=first + second))
+        assert listing.models(catalogue_now, View(today)) is kept
+
+
 WORDS = {
-    "jurisdiction": "cloud-act-free, eu-hosted, eu-sovereign",
-    "modality": "chat, completion, embedding, responses, realtime",
+    "jurisdiction": "one of cloud-act-free, eu-hosted, eu-sovereign",
+    "modality": "one of chat, completion, embedding, responses, realtime",
+    "zero_data_retention": "one of true, false",
+    "storage": "EU or a country code of two capital letters",
+    "transfer": "one of none, adequacy, scc",
+    "confidential": "one of true, false",
 }
 
 
@@ -150,10 +227,24 @@ WORDS = {
         (f"/v1/{path}?{param}={value}", param)
         for path, param in (("models", "jurisdiction"), ("models", "modality"), ("providers", "jurisdiction"))
         for value in ("", "eu", "Chat", "EU-HOSTED", "eu-hosted%20", "eu-hosted,eu-sovereign", "null", "%00")
+    ]
+    + [
+        (f"/v1/{path}?{param}={value}", param)
+        for path in ("models", "providers")
+        for param, value in (
+            ("zero_data_retention", ""),
+            ("zero_data_retention", "1"),
+            ("zero_data_retention", "True"),
+            ("storage", "eu"),
+            ("storage", "EU,US"),
+            ("transfer", "dpf"),
+            ("transfer", "none,adequacy"),
+            ("confidential", "tee"),
+        )
     ],
 )
 def test_no_other_value_is_taken(seed: Seed, read: Read, path: str, param: str) -> None:
     seed(catalogue(model("echo")))
     reply = read(path)
     assert error_of(reply) == (400, "invalid_request_error", "invalid_request_error", param)
-    assert json.loads(reply.content)["error"]["message"] == f"`{param}` must be one of {WORDS[param]}."
+    assert json.loads(reply.content)["error"]["message"] == f"`{param}` must be {WORDS[param]}."

@@ -40,6 +40,9 @@ providers:
     total_includes_audio_prompts: true
     pue: 1.15
     retention: {days: 30, source: its privacy notice, as_of: 2026-11-29}
+    storage: {countries: [FR, DE, FR], source: its contract, as_of: 2026-11-28}
+    transfer: {basis: adequacy, source: its annex, as_of: 2026-11-27}
+    confidential: {kind: tee, source: its white paper, as_of: 2026-11-26}
     source: https://acme.example
 models:
   - provider: acme
@@ -58,6 +61,7 @@ models:
     energy_per_token_wh: 0.00021
     energy_per_prompt_token_wh: 0.00002
     retires_on: 2027-01-31
+    retention: {days: none, source: its model card, as_of: 2026-11-25}
     created: 2025-01-01
     owned_by: meta
     pricing: {currency: EUR, prompt_per_1m_tokens: 0.60, completion_per_1m_tokens: 0.60}
@@ -154,6 +158,9 @@ def test_every_field_of_a_model_is_stored(seed: Seed) -> None:
         "aggregate": False,
         "first_offered_at": stored["first_offered_at"],
         "owned_by": "meta",
+        "retention_days": 0,
+        "retention_source": "its model card",
+        "retention_as_of": date(2026, 11, 25),
     }
 
 
@@ -184,6 +191,15 @@ def test_every_field_of_a_provider_is_stored(seed: Seed) -> None:
         "retention_days": 30,
         "retention_source": "its privacy notice",
         "retention_as_of": date(2026, 11, 29),
+        "storage_countries": ["DE", "FR"],
+        "storage_source": "its contract",
+        "storage_as_of": date(2026, 11, 28),
+        "transfer_basis": "adequacy",
+        "transfer_source": "its annex",
+        "transfer_as_of": date(2026, 11, 27),
+        "confidential_kind": "tee",
+        "confidential_source": "its white paper",
+        "confidential_as_of": date(2026, 11, 26),
         "status_override": "degraded",
         "disabled_reason": "",
     }
@@ -378,9 +394,41 @@ def test_a_retention_of_zero_days_is_stored_as_zero_and_an_unstated_one_as_null(
     llama["providers"][0]["retention"] = None
     seed(llama)
     assert stored() == (None, "", None)
-    llama["providers"][0]["retention"] = {"days": 1}
-    seed(llama)
-    assert stored() == (1, "", None)
+    for without_source in ({"days": 1}, 1):
+        llama["providers"][0]["retention"] = without_source
+        seed(llama)
+        assert stored() == (1, "", None)
+    for none in ("none", {"days": "none"}, 0):
+        llama["providers"][0]["retention"] = none
+        seed(llama)
+        assert stored() == (0, "", None)
+
+
+@pytest.mark.parametrize(
+    ("fact", "key", "value", "unknown"),
+    [
+        ("storage", "countries", ["FR", "DE"], None),
+        ("transfer", "basis", "none", ""),
+        ("confidential", "kind", "e2e", ""),
+    ],
+)
+def test_a_fact_is_a_table_or_its_value_alone(
+    seed: Seed, llama: Entry, fact: str, key: str, value: Any, unknown: Any
+) -> None:
+    def stored() -> tuple[Any, ...]:
+        return Provider.objects.values_list(f"{fact}_{key}", f"{fact}_source", f"{fact}_as_of").get()
+
+    sorted_value = sorted(value) if isinstance(value, list) else value
+    stated = {key: value, "source": "https://acme.example/dpa", "as_of": "2026-11-29"}
+    for written, wanted in (
+        (stated, (sorted_value, "https://acme.example/dpa", date(2026, 11, 29))),
+        (value, (sorted_value, "", None)),
+        ({key: value}, (sorted_value, "", None)),
+        (None, (unknown, "", None)),
+    ):
+        llama["providers"][0][fact] = written
+        seed(llama)
+        assert stored() == wanted
 
 
 def test_entries_of_no_file_stay(seed: Seed, llama: Entry) -> None:

@@ -15,7 +15,7 @@ import pytest
 from catalogue import loader
 from catalogue.loader.files import read as read_file
 from catalogue.loader.release import released_on
-from catalogue.models import EnergyEstimate, Provider
+from catalogue.models import FACTS, EnergyEstimate, Provider
 from catalogue.pricing import Usage, cost_of, rates_between
 from catalogue.routing import pinning, snapshot
 from catalogue.routing.model_ids import GLOBAL, ExplicitId
@@ -286,14 +286,25 @@ def test_each_price_has_its_source_and_its_date() -> None:
 
 def test_each_provider_and_each_table_has_its_source() -> None:
     assert all(provider["source"] and provider["notes"] for provider in entries("providers"))
-    kept = [provider["retention"] for provider in entries("providers") if "retention" in provider]
-    assert kept
-    assert all(fact["source"] and date.fromisoformat(fact["as_of"]) <= TODAY for fact in kept)
     tables = [document[name] for document in map(read, loader.SHIPPED) for name in TABLES if name in document]
     assert len(tables) == len(TABLES)
     for table in tables:
         assert table["source"]
         assert date.fromisoformat(table["as_of"]) <= TODAY
+
+
+def test_each_fact_on_data_has_its_source_and_its_date() -> None:
+    stated = [
+        (entry.get("slug") or entry["id"], entry[fact])
+        for entry in (*entries("providers"), *entries("models"))
+        for fact in FACTS
+        if fact in entry
+    ]
+    assert stated
+    for of, fact in stated:
+        assert isinstance(fact, dict), of
+        assert fact["source"], of
+        assert date.fromisoformat(fact["as_of"]) <= TODAY, of
 
 
 def test_it_is_as_old_as_its_newest_file() -> None:

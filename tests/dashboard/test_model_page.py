@@ -86,22 +86,44 @@ def test_the_routes_of_a_model_are_compared(member: Client) -> None:
     assert "0.60 – unknown none" in words(member, "free-completion")  # noqa: RUF001
 
 
+def protection(client: Client, slug: str) -> str:
+    """Returns the markup of the section on what providers do with data."""
+    forget_snapshot()
+    snapshot.refresh()
+    return page(client, slug).partition('<h2 id="retention">')[2].partition("</section>")[0]
+
+
 def test_it_shows_how_long_each_provider_keeps_prompts_and_the_source(member: Client) -> None:
     privacy = "https://sim.example/a-privacy-notice-with-a-long-address/of-the-api"
     sim = models.Provider.objects.filter(slug="sim")
     sim.update(retention_days=0, retention_source=f"{privacy}, section 3", retention_as_of=date(2026, 11, 29))
     models.Provider.objects.filter(slug="simus").update(retention_days=30)
-    forget_snapshot()
-    snapshot.refresh()
-    table = page(member, "echo").partition('<h2 id="retention">')[2].partition("</section>")[0]
+    table = protection(member, "echo")
     assert f'<a href="{privacy}"' in table
     shown = plain(table)
-    assert re.search(r"Sim not at all https://sim\.example/.*… , section 3 29 Nov 2026", shown)
-    assert "Simus up to 30 days none unknown" in shown
+    assert re.search(r"Sim not at all https://sim\.example/.*… , section 3, read 29 Nov 2026 unknown", shown)
+    assert "Simus up to 30 days unknown unknown unknown" in shown
+    models.Model.objects.filter(provider__slug="simus").update(retention_days=1)
+    assert "Simus up to 1 day unknown" in plain(protection(member, "echo"))
     models.Provider.objects.update(retention_days=None, retention_source="", retention_as_of=None)
-    forget_snapshot()
-    snapshot.refresh()
-    assert "Sim unknown none unknown" in words(member, "echo")
+    assert "Sim unknown unknown unknown unknown" in plain(protection(member, "echo"))
+
+
+@pytest.mark.parametrize(
+    ("transfer", "confidential", "shown"),
+    [
+        ("none", "none", "none no"),
+        ("adequacy", "tee", "adequacy decision in a trusted environment"),
+        ("scc", "e2e", "standard clauses encrypted end to end"),
+    ],
+)
+def test_it_shows_where_data_is_stored_and_how_it_is_protected(
+    member: Client, transfer: str, confidential: str, shown: str
+) -> None:
+    sim = models.Provider.objects.filter(slug="sim")
+    sim.update(storage_countries=["DE", "FR"], storage_source="its contract", storage_as_of=date(2026, 11, 28))
+    sim.update(transfer_basis=transfer, confidential_kind=confidential)
+    assert f"Sim unknown DE, FR its contract, read 28 Nov 2026 {shown}" in plain(protection(member, "echo"))
 
 
 def test_prices_are_in_the_accounts_currency_by_the_rate_that_is_stated(member: Client) -> None:

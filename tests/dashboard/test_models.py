@@ -198,7 +198,35 @@ def test_models_are_sorted_by_a_figure_and_what_is_unknown_comes_last(member: Cl
     assert '<input type="hidden" name="sort" value="carbon">' in page(member, sort="carbon")
 
 
-@pytest.mark.parametrize("field", ["jurisdiction", "modality", "provider", "sort"])
+@pytest.mark.parametrize(
+    ("query", "slugs"),
+    [
+        ({"zero_data_retention": "on"}, {"sim"}),
+        ({"storage": "EU"}, {"sim", "simus"}),
+        ({"transfer": "none"}, {"sim"}),
+        ({"transfer": "scc"}, {"simus"}),
+        ({"confidential": "on"}, {"simus"}),
+        ({"storage": "EU", "confidential": "on", "zero_data_retention": "on"}, set()),
+    ],
+)
+def test_facts_on_data_filter_the_list_and_unknown_never_passes(
+    member: Client, query: dict[str, str], slugs: set[str]
+) -> None:
+    stated = {"storage_countries": ["DE", "FR"], "retention_days": 0, "transfer_basis": "none"}
+    models.Provider.objects.filter(slug="sim").update(**stated, confidential_kind="none")
+    stated |= {"storage_countries": ["FR"], "retention_days": 30, "transfer_basis": "scc"}
+    models.Provider.objects.filter(slug="simus").update(**stated, confidential_kind="tee")
+    forget_snapshot()
+    snapshot.refresh()
+    text = page(member, **query)
+    assert {route.partition("/")[0] for route in routes(text)} == slugs
+    assert "Clear the filters" in text
+    assert "131,072 0.60 1.20 8.8 not at all" in entry(member, "Cached")
+    assert "up to 30 days" in entry(member, "Echo", provider="simus")
+    assert "unknown" in entry(member, "Echo", provider="simkey").rpartition("Copy")[2]
+
+
+@pytest.mark.parametrize("field", ["jurisdiction", "modality", "provider", "storage", "transfer", "sort"])
 def test_an_invalid_filter_shows_no_models(member: Client, field: str) -> None:
     response = member.get("/models", {field: "nonsense"})
     assert response.status_code == 422

@@ -1,9 +1,13 @@
 """Provides long streams for tests of crashes, and reads what is kept of them until they are settled."""
 
+import contextlib
+import sqlite3
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import requests
 
 from tests import bills
@@ -38,6 +42,22 @@ def checkpoints(server: GatewayServer) -> int:
 
 def until_checkpointed(server: GatewayServer, streams: int) -> None:
     assert eventually(lambda: checkpoints(server) == streams, within=CHECKPOINTED_WITHIN)
+
+
+@contextlib.contextmanager
+def locked(server: GatewayServer, customer: Customer) -> Iterator[None]:
+    """Prevents every settlement for this customer: locks its wallet, or on SQLite the whole file."""
+    if server.database_url.startswith("sqlite"):
+        path = server.database_url.removeprefix("sqlite:///")
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as lite:
+            lite.execute("BEGIN IMMEDIATE")
+            yield
+            lite.execute("ROLLBACK")
+        return
+    with psycopg.connect(server.database_url) as holder:
+        holder.execute("SELECT FROM billing_wallet WHERE account_id = %s FOR UPDATE", [customer.id])
+        yield
+        holder.rollback()
 
 
 def let_go(simulator: Simulator) -> None:

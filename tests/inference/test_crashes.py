@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from tests import bills
@@ -23,6 +22,7 @@ from tests.inference.recovery import (
     catalogue,
     checkpoints,
     let_go,
+    locked,
     streamed_and_whole,
     until_checkpointed,
     waiting,
@@ -97,22 +97,6 @@ def is_in_a_transaction(server: GatewayServer) -> bool:
 def settled_by_maintain(server: GatewayServer, *, orphaned: int) -> None:
     result = server.manage("maintain", "--once").ok()
     assert f"settled 0 spooled and {orphaned} orphaned generations" in result
-
-
-@contextlib.contextmanager
-def locked(server: GatewayServer, customer: Customer) -> Iterator[None]:
-    """Prevents every settlement for this customer: locks its wallet, or on SQLite the whole file."""
-    if server.database_url.startswith("sqlite"):
-        path = server.database_url.removeprefix("sqlite:///")
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as lite:
-            lite.execute("BEGIN IMMEDIATE")
-            yield
-            lite.execute("ROLLBACK")
-        return
-    with psycopg.connect(server.database_url) as holder:
-        holder.execute("SELECT FROM billing_wallet WHERE account_id = %s FOR UPDATE", [customer.id])
-        yield
-        holder.rollback()
 
 
 # A worker dies.

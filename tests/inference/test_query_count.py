@@ -24,7 +24,7 @@ from tests.servers.simulator import Simulator
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
 
-WHO = ["SELECT accounts_apikey"]  # key, account and balance, by the token's fingerprint
+WHO = ["SELECT accounts_policy"]  # policies, key, account and balance, by the fingerprint of the token
 SETTLE = {
     # It is one statement: lock the wallet, insert the record, move the wallet, insert the entry, return the balance.
     "postgresql": ["WITH"],

@@ -1,4 +1,4 @@
-"""Loses connections to PostgreSQL at the worst moment, with or without closing them."""
+"""Loses connections to PostgreSQL or a gateway at the worst moment, with or without closing them."""
 
 import contextlib
 import socket
@@ -13,8 +13,9 @@ BLOCK_BYTES = 64 * 1024
 class LossyProxy:
     """Passes bytes on to a loopback port, until a test makes it lose connections."""
 
-    def __init__(self, target_port: int) -> None:
-        self.target_port = target_port
+    def __init__(self, target_port: int, *, end: bytes = READY_FOR_QUERY) -> None:
+        """Begins to listen. An answer is complete once it has the bytes `end`."""
+        self.target_port, self._end = target_port, end
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._wanted: bytes | None = None
@@ -87,7 +88,7 @@ class LossyProxy:
                     continue
                 if not doomed.is_set():
                     client.sendall(block)
-                elif READY_FOR_QUERY in block:  # it has been carried out and committed
+                elif self._end in block:  # it has been carried out and committed
                     self._upon_loss()
                     self.lost += 1
                     break

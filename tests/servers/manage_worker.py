@@ -34,6 +34,7 @@ from django.test import signals as _resets  # noqa: F401  # they reset what was 
 from django.utils.functional import empty
 from django.utils.log import configure_logging
 
+from gateway.db.postgresql.base import CONNECTION_LIMITS
 from gateway.management.base import connect_as_a_command
 from tests.servers.manage import CLOSE_CONNECTIONS
 
@@ -45,6 +46,7 @@ def main() -> None:
     listener = socket.socket(fileno=os.dup(0))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
     django.setup()
+    CONNECTION_LIMITS["connect_timeout"] = 60  # on a busy machine, five seconds may not be enough for PostgreSQL
     call_command("check")
     BaseCommand.requires_system_checks = []
     sys.stdin = io.StringIO()

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from accounts import invitations, keys, playground_keys
 from accounts.management.arguments import account_from
+from billing.ledger import idempotent_requests
 from billing.maintenance import maintain_once
 from billing.usage import request_failures, rollups
 from catalogue.footprint import grid_import
@@ -25,8 +26,8 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 class Command(OperatorCommand):
     help = (
         "Purges expired secrets, settles orphaned generations (checkpoints and spool), mails staff and owners "
-        "what they should know, drops old counters, failures, ended sessions and old invitations, and asks the sources "
-        "of grid intensities that are due."
+        "what they should know, drops old counters, failures, idempotency keys, ended sessions and old invitations, "
+        "and asks the sources of grid intensities that are due."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -73,12 +74,13 @@ class Command(OperatorCommand):
         done = maintain_once()
         dropped = quota.drop_before(quota.day_of(now)) + health.drop_before(now - health.KEPT)
         failures = request_failures.drop_before(request_failures.kept_since(now))
+        used = idempotent_requests.drop_before(now - idempotent_requests.KEPT)
         ended = invitations.drop_ended(now)
         SessionStore.clear_expired()
         grid_import.refresh.work()
         self.stdout.write(
             f"purged {purged} secrets, settled {done.spooled} spooled and {done.orphaned} orphaned generations, "
-            f"dropped {dropped} counters, {failures} failures and {ended} ended invitations"
+            f"dropped {dropped} counters, {failures} failures, {used} idempotency keys and {ended} ended invitations"
         )
         self.stdout.flush()
         if done.poisoned or done.unsettled:

@@ -117,6 +117,10 @@ REQUESTS = {
     "without-a-body": bare("POST"),
     "compressed": post(CHAT, PATH, "Content-Encoding: gzip"),
     "content-type": post(CHAT, PATH, "Content-Type: text/plain; charset=klingon"),
+    "idempotency-key": post(CHAT, PATH, "Idempotency-Key: one"),
+    "idempotency-key-of-a-stream": post({**CHAT, "stream": True}, PATH, "Idempotency-Key: stream"),
+    "idempotency-key-with-a-tab": post(CHAT, PATH, "Idempotency-Key: t\tab"),
+    "idempotency-key-without-a-value": post(CHAT, PATH, "Idempotency-Key:"),
     "host-with-a-port": post(host="localhost:8123"),
     "host-in-capitals": post(host="LOCALHOST"),
     "foreign-host": post(host="foreign.example"),
@@ -154,6 +158,15 @@ def test_both_ways_answer_alike(both: tuple[Customer, Customer], request_: bytes
     address = f"10.0.0.{next(addresses)}"
     short, django = (send(customer, request_, address) for customer in both)
     assert short == django
+
+
+def test_both_ways_refuse_a_repetition_alike(both: tuple[Customer, Customer]) -> None:
+    repeated = post(CHAT, PATH, "Idempotency-Key: repeated")
+    other = post({**CHAT, "temperature": 1}, PATH, "Idempotency-Key: repeated")
+    address = f"10.8.8.{next(addresses)}"
+    short, django = ([send(customer, each, address) for each in (repeated, repeated, other)] for customer in both)
+    assert short == django
+    assert [response.status.split()[1] for response in short] == [b"200", b"409", b"409"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ from django.core.management.base import CommandError, CommandParser
 
 from accounts import keys
 from accounts.management.arguments import account_from, add_account
-from gateway.errors import AccountSuspended
+from billing.management.policies import policy_from
+from billing.policies import Holder, set_policy, set_tags
+from gateway.errors import AccountSuspended, InvalidRequest
 from gateway.management.base import OperatorCommand
 
 
@@ -29,13 +31,21 @@ class Command(OperatorCommand):
         parser.add_argument("--expires", choices=keys.LIFETIMES, default=keys.DEFAULT_LIFETIME, help="default: 90d")
         parser.add_argument("--rpm", type=_limit, metavar="N", help="requests per minute, 0 for no limit")
         parser.add_argument("--tpm", type=_limit, metavar="N", help="tokens per minute, 0 for no limit")
+        parser.add_argument("--policy", metavar="JSON|FILE", help="the key's policy; default: the account's default")
+        parser.add_argument("--tag", action="append", default=[], metavar="NAME=VALUE", help="at most eight times")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         account = account_from(options["account"])
         limits = {"rpm": options["rpm"], "tpm": options["tpm"]}
+        checked = None if options["policy"] is None else policy_from(options["policy"])
         with self.committed_once_printed():
             try:
-                _, token = keys.issue(account, name=options["name"], lifetime=options["expires"], **limits)
-            except (keys.KeyNameTaken, keys.InvalidKeyName, AccountSuspended) as error:
+                key, token = keys.issue(account, name=options["name"], lifetime=options["expires"], **limits)
+                set_tags(key, options["tag"])
+                if checked is not None:
+                    set_policy(Holder.of_key(key), checked.rules)
+            except (keys.KeyNameTaken, keys.InvalidKeyName, AccountSuspended, InvalidRequest) as error:
                 raise CommandError(str(error)) from None
             self.stdout.write(token)
+            for warning in () if checked is None else checked.warnings:
+                self.stderr.write(f"Warning: {warning}")

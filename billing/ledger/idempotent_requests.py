@@ -1,0 +1,191 @@
+"""Claims `Idempotency-Key`s in the database, so that a repeated request is neither served nor billed twice.
+
+A row belongs to one use of a key (docs/api.md#idempotency). Its unique constraint decides between requests that arrive
+at the same moment. It does not wait for the request: each function here is a few short statements.
+
+The row's id is that of the generation, so the books decide what became of a request whose worker died: with a billed
+record it is replayed. Without one, the repetition runs under the same id. If the first one's settlement still arrives,
+from a spool or a worker that was frozen, only one of the two is booked, because settling is idempotent by that id.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import BooleanField, Exists, ExpressionWrapper, OuterRef, Q, QuerySet
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from gateway.errors import IdempotencyInProgress, IdempotencyKeyReused, IdempotencyReplayed
+from gateway.ids import generation_id
+
+from ..models import Checkpoint, Generation, IdempotentRequest
+from . import spool
+from .checkpoints import STALE_SECONDS
+
+KEPT = timedelta(hours=24)
+DROPPED_AT_ONCE = 5000
+DROP_EVERY_SECONDS = 600.0
+MOST_TRIES = 5
+_TABLE = IdempotentRequest._meta.db_table
+_COLUMNS = {field.attname: field for field in IdempotentRequest._meta.concrete_fields}
+# The database's clock, as Django writes and compares it.
+_NOW = {"postgresql": "clock_timestamp()", "sqlite": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now')"}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyUse:
+    """Identifies one use of an `Idempotency-Key`, by digests of the header's value and of the body."""
+
+    key_id: UUID
+    endpoint: str
+    name_digest: bytes
+    body_digest: bytes
+
+
+class _FirstUse(NamedTuple):
+    """Holds the row of a key, and what checkpoints and records know of its request."""
+
+    id: UUID
+    body_digest: bytes
+    is_billed: bool
+    is_stale: bool
+    is_old: bool
+    has_checkpoint: bool
+    has_record: bool
+    is_unbilled: bool
+
+    @property
+    def is_over(self) -> bool:
+        """Tells whether the row no longer counts: it is a day old, or its record shows that nothing was billed."""
+        return self.is_old or self.is_unbilled
+
+    @property
+    def has_vanished(self) -> bool:
+        """Tells whether the request's worker seems to be gone, without a trace in the books.
+
+        A sweep will bill a request that has a checkpoint.
+        """
+        return self.is_stale and not (self.is_billed or self.has_record or self.has_checkpoint)
+
+
+def claim(use: KeyUse, id_: UUID, *, running: Collection[UUID]) -> UUID:
+    """Claims a key for the request `id_`, and returns the id under which it runs.
+
+    That is another id if an earlier request with this key and body has vanished with its worker. `running` are the
+    requests of this worker, which have not vanished even if their rows could not be renewed.
+    Raises IdempotencyInProgress, IdempotencyReplayed and IdempotencyKeyReused.
+    """
+    for _ in range(MOST_TRIES):
+        if _insert(use, id_):
+            return id_
+        first = _first_use(use)
+        if first is None:
+            continue  # it has just ended without a bill
+        if first.id == id_:
+            return id_  # this is a second try: the reply to the first one was lost with its connection
+        if first.is_over:
+            IdempotentRequest.objects.filter(pk=first.id).delete()
+            continue
+        has_vanished = first.has_vanished and first.id not in running and not spool.holds(first.id)
+        if bytes(first.body_digest) != use.body_digest:
+            if not has_vanished:
+                raise IdempotencyKeyReused
+            _stale(first.id).delete()
+        elif not has_vanished:
+            is_running = not first.is_billed and not first.has_record and not spool.holds(first.id)
+            raise _in_progress() if is_running else _replayed(first.id)
+        elif _stale(first.id).update(beat_at=Now()):
+            return first.id
+    raise _in_progress()
+
+
+def renew(ids: Iterable[UUID]) -> None:
+    """Tells that these requests still run."""
+    IdempotentRequest.objects.filter(pk__in=sorted(ids)).update(beat_at=Now())
+
+
+def note_billed(ids: Iterable[UUID]) -> None:
+    """Tells that these requests are billed: their settlement is in the books or in the spool."""
+    IdempotentRequest.objects.filter(pk__in=sorted(ids)).update(is_billed=True)
+
+
+def free(ids: Iterable[UUID]) -> None:
+    """Makes the keys of requests that ended without a bill usable again."""
+    IdempotentRequest.objects.filter(pk__in=sorted(ids), is_billed=False).delete()
+
+
+def drop_before(moment: datetime, *, most: int | None = None) -> int:
+    """Removes rows older than a moment, DROPPED_AT_ONCE in a transaction, until `most`. Returns how many."""
+    dropped = 0
+    while most is None or dropped < most:
+        old = IdempotentRequest.objects.filter(created_at__lt=moment).order_by("created_at")
+        gone = IdempotentRequest.objects.filter(pk__in=old.values("pk")[:DROPPED_AT_ONCE]).delete()[0]
+        dropped += gone
+        if gone < DROPPED_AT_ONCE:
+            break
+    return dropped
+
+
+def drop_some() -> bool:
+    """Removes some rows older than a day, as a worker's share of `maintain`. Tells whether there are more."""
+    return drop_before(timezone.now() - KEPT, most=DROPPED_AT_ONCE) == DROPPED_AT_ONCE
+
+
+def _insert(use: KeyUse, id_: UUID) -> bool:
+    values = {
+        "id": id_,
+        "key_id": use.key_id,
+        "endpoint": use.endpoint,
+        "name_digest": use.name_digest,
+        "body_digest": use.body_digest,
+    }
+    now = _NOW[connection.vendor]
+    statement = f"""
+        INSERT INTO {_TABLE} ({", ".join(values)}, created_at, beat_at)
+        VALUES ({", ".join(["%s"] * len(values))}, {now}, {now})
+        ON CONFLICT (key_id, endpoint, name_digest) DO NOTHING
+    """  # noqa: S608  # the table and columns of our own model
+    parameters = [_COLUMNS[name].get_db_prep_value(value, connection) for name, value in values.items()]
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return bool(cursor.rowcount == 1)
+
+
+def _first_use(use: KeyUse) -> _FirstUse | None:
+    """Reads in one statement what the database knows of the request that holds the key."""
+    record = Generation.objects.filter(pk=OuterRef("pk"))
+    rows = IdempotentRequest.objects.filter(
+        key_id=use.key_id, endpoint=use.endpoint, name_digest=use.name_digest
+    ).annotate(
+        is_stale=_is_true(beat_at__lt=Now() - timedelta(seconds=STALE_SECONDS)),
+        is_old=_is_true(created_at__lt=Now() - KEPT),
+        has_checkpoint=Exists(Checkpoint.objects.filter(pk=OuterRef("pk"))),
+        has_record=Exists(record),
+        is_unbilled=Exists(record.filter(cost=None)),
+    )
+    row = rows.values_list(*_FirstUse._fields).first()
+    return None if row is None else _FirstUse(*row)
+
+
+def _is_true(**condition: Any) -> "ExpressionWrapper[Q]":
+    return ExpressionWrapper(Q(**condition), output_field=BooleanField())
+
+
+def _stale(id_: UUID) -> "QuerySet[IdempotentRequest]":
+    """Selects a row unless its request has shown itself since."""
+    stale = Now() - timedelta(seconds=STALE_SECONDS)
+    return IdempotentRequest.objects.filter(pk=id_, is_billed=False, beat_at__lt=stale)
+
+
+def _in_progress() -> IdempotencyInProgress:
+    return IdempotencyInProgress(headers={"Retry-After": "1"})
+
+
+def _replayed(id_: UUID) -> IdempotencyReplayed:
+    first = generation_id(id_)
+    message = f"This request was served and billed before, as {first}. It is not billed again. Answers are not kept."
+    return IdempotencyReplayed(message, headers={"X-Generation-Id": first})

@@ -1,0 +1,137 @@
+"""Serves a request with an `Idempotency-Key` once (docs/api.md#idempotency), and holds the keys of running requests.
+
+A key is claimed before the balance is checked. Its row is renewed by the beat, as long as the request runs, and no
+connection is held meanwhile. When the request ends, its key is freed if nothing was billed. If that cannot be written,
+the beat writes it once the database is back.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from django.db import Error
+
+from accounts import in_flight
+from billing.ledger import idempotent_requests
+from billing.ledger.idempotent_requests import KeyUse
+from gateway.db import pool
+from gateway.db.outages import Outage
+from gateway.errors import NOTHING_BILLED, InvalidRequest, step
+from gateway.observing.request_events import RequestEvent
+
+from .authentication import Payer
+from .wire_forms.base import WireForm
+
+logger = logging.getLogger(__name__)
+_outage = Outage("the ends of requests with an Idempotency-Key cannot be written", logger.error)
+
+HEADER = "HTTP_IDEMPOTENCY_KEY"  # in META
+VALUE = re.compile("[ -~]{1,255}")
+RULE = "must be 1 to 255 printable ASCII characters."
+RENEW_EVERY_SECONDS = 5.0
+
+_running: set[UUID] = set()
+_billed: set[UUID] = set()  # ended, and not noted in their rows yet
+_unbilled: set[UUID] = set()  # ended, and their keys are not free yet
+_renewed_at = 0.0
+
+
+class SentKey:
+    """Holds the digests of a request's `Idempotency-Key` and, once it is read, of its body."""
+
+    __slots__ = ("_body_digest", "_name_digest")
+
+    def __init__(self, name: str) -> None:
+        self._name_digest, self._body_digest = sha256(name.encode()).digest(), b""
+
+    def note_body(self, sent: bytes) -> None:
+        self._body_digest = sha256(sent).digest()
+
+    def use(self, form: WireForm, payer: Payer) -> KeyUse:
+        return KeyUse(payer.key_id, form.endpoint, self._name_digest, self._body_digest)
+
+
+def sent_key(environ: Mapping[str, Any]) -> SentKey | None:
+    """Returns the `Idempotency-Key` of a request, or None if it has none. Raises InvalidRequest."""
+    if (name := environ.get(HEADER)) is None:
+        return None
+    if not VALUE.fullmatch(name):
+        raise InvalidRequest.of_field("Idempotency-Key", RULE)
+    return SentKey(name)
+
+
+def begin(use: KeyUse, event: RequestEvent) -> None:
+    """Claims a key for a request until `end`.
+
+    The request takes over the id of an earlier one that vanished with its worker, so that one of the two is billed.
+    Raises IdempotencyInProgress, IdempotencyReplayed and IdempotencyKeyReused.
+    """
+    with step("checking the Idempotency-Key", NOTHING_BILLED):
+        try:
+            id_ = pool.on_a_live_connection(lambda: idempotent_requests.claim(use, event.id, running=_running))
+        except Error:
+            _unbilled.add(event.id)  # the database may have written the row nevertheless
+            raise
+        finally:
+            pool.release("default")
+        event.id = id_
+        _running.add(id_)
+
+
+def end_request(event: RequestEvent) -> None:
+    """Ends what a request holds while it runs: its reservation and its key. Idempotent."""
+    in_flight.end(event)
+    if _running and event.id in _running:
+        _end_key(event)
+
+
+def leave_undecided(event: RequestEvent) -> None:
+    """Stops to hold a key whose request may be billed or not: its row expires, and the books decide then."""
+    _running.discard(event.id)
+
+
+def beat() -> None:
+    """Writes what could not be written yet, and renews the rows of running requests; runs once a second."""
+    global _renewed_at  # noqa: PLW0603  # once a worker
+    if _billed or _unbilled:
+        _write_ends()
+    now = time.monotonic()
+    if _running and now - _renewed_at >= RENEW_EVERY_SECONDS:
+        idempotent_requests.renew(_running)
+        _renewed_at = now
+
+
+def write_ends() -> None:
+    """Writes the ends of this worker's last requests, when it stops."""
+    if _billed or _unbilled:
+        _write_ends()
+
+
+def _end_key(event: RequestEvent) -> None:
+    _running.discard(event.id)
+    if event.settled is not None and event.settled.cost is not None:
+        _billed.add(event.id)  # the record shows it already, unless it waits in the spool
+        return
+    _unbilled.add(event.id)
+    try:
+        with pool.answering_within(pool.BRIEF_SECONDS):
+            idempotent_requests.free([event.id])
+    except Error as error:
+        _outage.failed(error)  # the beat tries again
+    else:
+        _unbilled.discard(event.id)
+    finally:
+        pool.release("default")
+
+
+def _write_ends() -> None:
+    billed, unbilled = set(_billed), set(_unbilled)
+    idempotent_requests.note_billed(billed)
+    _billed.difference_update(billed)
+    idempotent_requests.free(unbilled)
+    _unbilled.difference_update(unbilled)
+    _outage.worked()
