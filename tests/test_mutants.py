@@ -7,7 +7,19 @@ from tests.mutants.__main__ import SOAK
 from tests.mutants.listed import function_of, mutants
 from tests.servers.process import ROOT
 
-AREAS = {"money", "settlement", "spool", "locks", "checkpoints", "streams", "admission", "isolation", "pins", "limits"}
+AREAS = {
+    "money",
+    "settlement",
+    "spool",
+    "locks",
+    "checkpoints",
+    "streams",
+    "admission",
+    "isolation",
+    "pins",
+    "limits",
+    "policies",
+}
 AREAS |= {"freshness", "connections", "upstreams", "shapes"}
 
 
