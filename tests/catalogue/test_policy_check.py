@@ -171,3 +171,27 @@ def test_of_a_price_in_tiers_the_highest_counts() -> None:
 def test_only_the_star_of_a_pattern_stands_for_other_characters(pattern: str, is_allowed: bool) -> None:
     denial = PolicyCheck(applied({"locodes": [pattern]}), {}, "EUR").denial(ROUTES[0])
     assert (denial is None) is is_allowed
+
+
+@pytest.mark.parametrize(
+    ("rules", "number", "is_allowed"),
+    [
+        ({"jurisdictions": ["cloud-act-free", "eu-sovereign"]}, 2, False),
+        ({"jurisdictions": ["cloud-act-free"]}, 2, True),
+        ({"locodes": ["*"]}, 2, False),
+        ({"locodes": ["global"]}, 2, True),
+        ({"storage": []}, 0, False),
+    ],
+    ids=str,
+)
+def test_all_jurisdictions_must_hold_and_a_global_route_must_be_named(
+    rules: dict[str, Any], number: int, is_allowed: bool
+) -> None:
+    assert (PolicyCheck(applied(rules), RATES, "EUR").denial(ROUTES[number]) is None) is is_allowed
+
+
+def test_an_auto_id_may_be_allowed_by_its_own_name() -> None:
+    needs = Needs(("chat",), "chat", lambda _: {}, lambda: None, policies=applied({"models": ["auto/test/*"]}))
+    assert plan_route(offered(), AutoId("test/echo"), needs, NOON).route.canonical_id == "test/echo"
+    with pytest.raises(PolicyDenied):
+        plan_route(offered(), ExplicitId("french", "test/echo", "FRPAR"), needs, NOON)
