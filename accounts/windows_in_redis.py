@@ -56,7 +56,7 @@ LUA_ADMIT = """
 -- 1. Count it for the address. What is refused there is not counted for the bounds.
 local count = #KEYS - 1
 local wait = count_address(KEYS[count + 1], ARGV[count + 1], ARGV[count + 2])
-if wait > 0 then return redis.status_reply(tostring(wait)) end
+if wait > 0 then return redis.status_reply(wait .. '') end
 -- 2. Read what is left of each limit.
 local function state(window, limit)
   local reset, wait, used = 0, 0, window.sum
