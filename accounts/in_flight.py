@@ -7,6 +7,7 @@ Beyond that it asks Redis for the sum over all workers.
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.conf import settings
 
@@ -46,8 +47,7 @@ return redis.call('EXPIRE', KEYS[1], 30)
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class Purse:
+class Purse(NamedTuple):
     """Holds money that requests in flight share: an account's balance, or what is left of a budget.
 
     `name` identifies it in Redis. `left` are the units of money that were left when the request was authenticated, and

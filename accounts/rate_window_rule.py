@@ -4,7 +4,6 @@ accounts/windows_in_redis.py and accounts/windows_in_memory.py implement it, and
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from gateway.edge.address_limit import AddressCheck
@@ -12,8 +11,7 @@ from gateway.edge.address_limit import AddressCheck
 WINDOW_SECONDS = 61
 
 
-@dataclass(frozen=True, slots=True)
-class RateLimits:
+class RateLimits(NamedTuple):
     """Holds how much may be used in any sixty seconds. 0 stands for no limit."""
 
     requests: int

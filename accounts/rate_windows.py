@@ -13,7 +13,7 @@ from gateway.errors import KeyLimitReached
 
 from .models import Policy
 from .policies import AppliedPolicy
-from .rate_window_rule import RateBound, RateLimits, Windows
+from .rate_window_rule import BoundState, RateBound, RateLimits, Windows, WindowState
 from .windows_in_memory import MemoryWindows
 from .windows_in_redis import RedisWindows
 
@@ -47,8 +47,9 @@ def rate_bounds(
         elif policy.rules.limits.requests or policy.rules.limits.tokens:
             words = f"The limit of tag {policy.tag!r}" if policy.tag else "This account's limit"
             others.append(RateBound(f"{account_id.hex}:{policy.tag}", words, policy.rules.limits))
-    own = [RateBound(key_id.hex, "This key's limit", limits)] if limits.requests or limits.tokens else []
-    return own + others
+    if limits.requests or limits.tokens:
+        return [RateBound(key_id.hex, "This key's limit", limits), *others]
+    return others
 
 
 def spend_request(bounds: Sequence[RateBound], address: AddressCheck) -> dict[str, str]:
@@ -60,32 +61,47 @@ def spend_request(bounds: Sequence[RateBound], address: AddressCheck) -> dict[st
         address.check()
         return {}
     states = _windows.admit(bounds, address)
+    if len(bounds) == 1:
+        limits, (requests, tokens) = bounds[0].limits, states[0]
+    else:
+        limits, requests, tokens = _tightest(bounds, states)
     headers: dict[str, str] = {}
-    # OpenAI's names and formats: the limit, what is left of it, and the time until all of it is free. Of several limits
-    # the one with the least left is shown.
-    for name in ("requests", "tokens"):
-        limited = [
-            (getattr(state, name).remaining, getattr(bound.limits, name), getattr(state, name).reset)
-            for bound, state in zip(bounds, states, strict=True)
-            if getattr(bound.limits, name)
-        ]
-        if limited:
-            remaining, limit, reset = min(limited)
-            minutes, seconds = divmod(reset, 60)
+    # OpenAI's names and formats: the limit, what is left of it, and the time until all of it is free.
+    for name, limit, of in (("requests", limits.requests, requests), ("tokens", limits.tokens, tokens)):
+        if limit:
+            minutes, seconds = divmod(of.reset, 60)
             headers[f"x-ratelimit-limit-{name}"] = str(limit)
-            headers[f"x-ratelimit-remaining-{name}"] = str(remaining)
+            headers[f"x-ratelimit-remaining-{name}"] = str(of.remaining)
             headers[f"x-ratelimit-reset-{name}"] = f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
+    if requests.wait or tokens.wait:
+        raise _refusal(bounds, states, headers)
+    return headers
+
+
+def _tightest(bounds: Sequence[RateBound], states: Sequence[BoundState]) -> tuple[RateLimits, WindowState, WindowState]:
+    """Returns the limits of requests and of tokens with the least left, or those that refuse, and their states."""
+    unlimited = (0, WindowState(0, 0, 0))
+    both = list(zip(bounds, states, strict=True))
+    requests = [(bound.limits.requests, state.requests) for bound, state in both if bound.limits.requests]
+    tokens = [(bound.limits.tokens, state.tokens) for bound, state in both if bound.limits.tokens]
+    of_requests, of_tokens = (
+        min(found, key=lambda each: (-each[1].wait, each[1].remaining), default=unlimited)
+        for found in (requests, tokens)
+    )
+    return RateLimits(of_requests[0], of_tokens[0]), of_requests[1], of_tokens[1]
+
+
+def _refusal(bounds: Sequence[RateBound], states: Sequence[BoundState], headers: dict[str, str]) -> KeyLimitReached:
+    """Returns the error that names the limit with the longest wait."""
     bound, state = max(zip(bounds, states, strict=True), key=lambda each: each[1].wait)
     wait = state.wait
-    if wait:  # the message names the limit with the longest wait
-        is_of_requests = wait == state.requests.wait
-        reached = f"{bound.limits.requests} requests" if is_of_requests else f"{bound.limits.tokens} tokens"
-        delay = f"{wait} second{'' if wait == 1 else 's'}"
-        raise KeyLimitReached(
-            f"{bound.words} of {reached} per minute is reached. Try again in {delay}.",
-            headers=headers | {"Retry-After": str(wait)},
-        )
-    return headers
+    is_of_requests = wait == state.requests.wait
+    reached = f"{bound.limits.requests} requests" if is_of_requests else f"{bound.limits.tokens} tokens"
+    delay = f"{wait} second{'' if wait == 1 else 's'}"
+    return KeyLimitReached(
+        f"{bound.words} of {reached} per minute is reached. Try again in {delay}.",
+        headers=headers | {"Retry-After": str(wait)},
+    )
 
 
 def spend_tokens(bounds: Sequence[RateBound], tokens: int) -> None:

@@ -112,20 +112,21 @@ class RedisWindows:
 
     def admit(self, bounds: Sequence[RateBound], address: AddressCheck) -> list[BoundState]:
         counter, *rate = address.arguments
-        keys = [key for bound in bounds for key in (_key(bound.name, "requests"), _key(bound.name, "tokens"))]
-        limits = [b"%d" % limit for bound in bounds for limit in (bound.limits.requests, bound.limits.tokens)]
+        keys: list[bytes] = []
+        limits: list[bytes] = []
+        for name, _, (requests, tokens) in bounds:
+            keys += (f"rate:{{{name}}}:requests".encode(), f"rate:{{{name}}}:tokens".encode())
+            limits += (b"%d" % requests, b"%d" % tokens)
         line = shared_store.send(self._admit(len(bounds)), *keys, counter, *limits, *rate).wait()
         if line is None:
             return self._while_away.admit(bounds, address)
         wait, *numbers = [int(number) for number in line[1:].split()]
         address.counted(wait)
-        windows = [WindowState(*numbers[start : start + 3]) for start in range(0, len(numbers), 3)]
-        return list(map(BoundState, windows[::2], windows[1::2]))
+        return [
+            BoundState(WindowState(*numbers[start : start + 3]), WindowState(*numbers[start + 3 : start + 6]))
+            for start in range(0, len(numbers), 6)
+        ]
 
     def spend(self, name: str, tokens: int) -> None:
-        key = _key(name, "tokens")
+        key = f"rate:{{{name}}}:tokens".encode()
         shared_store.send(self._spend, key, b"%d" % tokens, otherwise=lambda: self._while_away.spend(name, tokens))
-
-
-def _key(name: str, what: str) -> bytes:
-    return f"rate:{{{name}}}:{what}".encode()

@@ -18,7 +18,6 @@ from django.utils import timezone
 
 from accounts import keys
 from accounts.models import Account, ApiKey
-from accounts.rate_windows import RateLimits
 from aliases import changes
 from aliases.resolve import resolve
 from aliases.targets import Target
@@ -141,7 +140,7 @@ def _request(account: Account, key: ApiKey, draw: random.Random, habit: Habit, m
     catalogue = snapshot.current()
     form = next(form for form in WIRE_FORMS if form.endpoint == habit.endpoint)
     call = Call(form.shape, habit.model, {"messages": [{"role": "user", "content": str(moment)}]})
-    payer = Payer(key.pk, account.pk, account.currency, 1, RateLimits(0, 0))
+    payer = Payer(key.pk, account.pk, account.currency, 1)
     needs = needs_of(form, call, payer)
     found = resolve(habit.model, account_id=account.pk, needs=needs, snapshot=catalogue, now=moment)
     seconds = draw.uniform(0.4, 9) if habit.completion else draw.uniform(0.1, 0.4)

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from accounts import keys
 from accounts.keys import note_use, verify_key
 from accounts.policies import AppliedPolicy, applied_policies
-from accounts.rate_window_rule import RateBound, RateLimits
+from accounts.rate_window_rule import RateBound
 from accounts.rate_windows import rate_bounds, rate_limits_of
 from billing.models import Wallet
 from gateway.db.pool import is_full
@@ -67,7 +67,7 @@ BALANCE = RowQuery(
 class Payer:
     """Holds an authenticated key, its account, and the account's balance in units of money.
 
-    `rate_limits` are the key's own; `policies` may have more. `read_at` is a time of the monotonic clock, taken just
+    `read_at` is a time of the monotonic clock, taken just
     before the balance and what is spent of budgets were read.
     """
 
@@ -75,14 +75,10 @@ class Payer:
     account_id: uuid.UUID
     currency: str
     balance: int
-    rate_limits: RateLimits
+    rate_bounds: Sequence[RateBound] = ()
     tags: str = ""
     policies: tuple[AppliedPolicy, ...] = ()
     read_at: float = field(default_factory=time.monotonic)
-
-    @property
-    def rate_bounds(self) -> list[RateBound]:
-        return rate_bounds(self.key_id, self.account_id, self.rate_limits, self.policies)
 
 
 def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
@@ -110,7 +106,8 @@ def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
     if suspended_at is not None:
         raise keys.refusal_of_account(is_closed=closed_at is not None)
     policies = applied_policies(rules)
-    return Payer(key_id, account_id, currency, balance, rate_limits_of(rpm, tpm), tags, policies, read_at)
+    bounds = rate_bounds(key_id, account_id, rate_limits_of(rpm, tpm), policies)
+    return Payer(key_id, account_id, currency, balance, bounds, tags, policies, read_at)
 
 
 def balance_of(account_id: uuid.UUID) -> int:

@@ -12,11 +12,12 @@ from gateway.errors import InsufficientCredits
 
 from .authentication import Payer, balance_of, policies_of
 
+BALANCE_IS_TAKEN = "This account's balance does not cover another request beside those that it has in flight."
+
 
 def purse_of_account(payer: Payer) -> Purse:
     """Returns the account's balance. It was above zero when the request was authenticated."""
-    words = "This account's balance does not cover another request beside those that it has in flight."
-    return Purse(payer.account_id.hex, payer.balance, partial(_read_balance, payer.account_id), words)
+    return Purse(payer.account_id.hex, payer.balance, partial(_read_balance, payer.account_id), BALANCE_IS_TAKEN)
 
 
 def purses_of_budgets(payer: Payer) -> Iterator[Purse]:

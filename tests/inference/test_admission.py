@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from accounts.rate_windows import RateLimits
 from inference.admission import conversation
 from inference.authentication import Payer
 from inference.call import Call, Shape
@@ -24,7 +23,7 @@ TURNS: list[Json] = [SYSTEM, ASKED, SAID, {"role": "user", "content": "And now?"
 def of(key: uuid.UUID = KEY, *, counts: bool = False, **body: Any) -> bytes | None:
     """Returns the conversation of a request with this body."""
     shape = Shape.COMPLETION if "prompt" in body else Shape.CHAT
-    payer = Payer(key, uuid.UUID(int=2), "EUR", 1, RateLimits(0, 0))
+    payer = Payer(key, uuid.UUID(int=2), "EUR", 1)
     return conversation(Call(shape, "auto/test/echo", body, is_count=counts), payer)
 
 
