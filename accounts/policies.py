@@ -93,10 +93,8 @@ class AppliedPolicy:
 _ORDER = {Policy.Level.KEY: 0, Policy.Level.TAG: 1, Policy.Level.ACCOUNT: 2}
 
 
-def applied_policies(rows: str | None) -> tuple[AppliedPolicy, ...]:
+def applied_policies(rows: str) -> tuple[AppliedPolicy, ...]:
     """Reads the policies of a key from the SELECT that authenticates: the key's, its tags' by name, the account's."""
-    if not rows:
-        return ()
     policies = []
     for row in rows.split(ROWS):
         level, tag, rules, spent = row.split(COLUMNS)

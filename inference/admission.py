@@ -165,7 +165,9 @@ def _reserve(admitted: AdmittedRequest) -> None:
     if one does not cover all reservations, and the error of a purse that is empty by now.
     """
     call, payer, terms, event = admitted.call, admitted.payer, admitted.terms, admitted.event
-    purses = [purse_of_account(payer), *purses_of_budgets(payer)] if payer.policies else [purse_of_account(payer)]
+    purses = [purse_of_account(payer)]
+    if payer.policies:
+        purses += purses_of_budgets(payer)
     in_flight.require_room(purses[0].name)
     ordinary = settings.GATEWAY_EXPECTED_ANSWER_TOKENS
     answer = min(ordinary, call.max_tokens or ordinary) * call.choices

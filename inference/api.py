@@ -77,7 +77,7 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
                 raise _method_refused(form, environ)
             limits = rate_windows.spend_request(payer.rate_bounds, address)
         # 2. Read the request.
-        key = None if counts else idempotency.sent_key(environ)
+        key = None if counts or idempotency.HEADER not in environ else idempotency.sent_key(environ)
         call = _read_call(form, environ, held, event, key, counts=counts)
         if key is not None:
             idempotency.begin(key.use(form, payer), event)

@@ -105,7 +105,7 @@ def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
     note_use(key_id, now)
     if suspended_at is not None:
         raise keys.refusal_of_account(is_closed=closed_at is not None)
-    policies = applied_policies(rules)
+    policies = () if rules is None else applied_policies(rules)
     bounds = rate_bounds(key_id, account_id, rate_limits_of(rpm, tpm), policies)
     return Payer(key_id, account_id, currency, balance, bounds, tags, policies, read_at)
 
@@ -125,4 +125,4 @@ def balance_of(account_id: uuid.UUID) -> int:
 def policies_of(key_id: uuid.UUID) -> tuple[AppliedPolicy, ...]:
     """Reads the policies that apply to a key now, and returns the connection to the pool at once."""
     row = read_row(POLICIES_OF_KEY, key_id)
-    return applied_policies(None if row is None else row[0])
+    return () if row is None or row[0] is None else applied_policies(row[0])

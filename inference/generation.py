@@ -125,7 +125,7 @@ def record(admitted: AdmittedRequest, outcome: Delivery, usage: Usage, *, usage_
         fallback_reason=admitted.fallback_reason,
         providers_attempted=list(admitted.attempted),
         providers_skipped=list(plan.skipped) or None,
-        routes_excluded=[excluded._asdict() for excluded in plan.excluded] or None,
+        routes_excluded=[each._asdict() for each in plan.excluded] if plan.excluded else None,
         tags=admitted.payer.tags or None,
         eu_sovereign=terms.eu_sovereign if plan.mode == "auto" else None,
         uncached_prompt_tokens=usage.uncached_prompt,

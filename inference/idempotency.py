@@ -55,10 +55,9 @@ class SentKey:
         return KeyUse(payer.key_id, form.endpoint, self._name_digest, self._body_digest)
 
 
-def sent_key(environ: Mapping[str, Any]) -> SentKey | None:
-    """Returns the `Idempotency-Key` of a request, or None if it has none. Raises InvalidRequest."""
-    if (name := environ.get(HEADER)) is None:
-        return None
+def sent_key(environ: Mapping[str, Any]) -> SentKey:
+    """Returns the `Idempotency-Key` of a request that has one. Raises InvalidRequest."""
+    name = environ[HEADER]
     if not VALUE.fullmatch(name):
         raise InvalidRequest.of_field("Idempotency-Key", RULE)
     return SentKey(name)
