@@ -20,7 +20,7 @@ from .parts.changes import ChangesForm
 AMBIGUOUS_COMMA = re.compile(r"\d,\d")
 
 
-class AmountsField(forms.CharField):
+class AmountsField(forms.Field):
     """Takes amounts of money, one per line or separated by commas, and returns them once each, the highest first."""
 
     amount = ExactDecimalFormField(min_value=Decimal(0), max_value=MAX_MONEY, max_digits=18, decimal_places=2)
@@ -58,7 +58,8 @@ class NotificationsForm(ChangesForm):
     wants_notices = forms.BooleanField(
         label="Email me about accounts I own",
         required=False,
-        help_text="Low balance, no credit left, and API keys that expire within seven days: one email for each event.",
+        help_text="Low balance, no credit left, budgets that reach an alert, and API keys that expire within seven "
+        "days: one email for each event.",
     )
     low_balance = AmountsField(
         label="Low balance",

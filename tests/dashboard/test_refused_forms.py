@@ -64,7 +64,7 @@ def assert_alert_names(page: str, labels: list[str]) -> None:
     links = LINK.findall(alert)
     assert [unescape(seen(text)).rpartition(":")[0].partition(":")[0] for _, text in links][: len(labels)] == labels
     for target, _ in links:
-        assert re.search(rf'<(input|select)[^>]* id="{re.escape(target)}"', page), target
+        assert re.search(rf'<(input|select|textarea)[^>]* id="{re.escape(target)}"', page), target
     assert seen(alert)
 
 
