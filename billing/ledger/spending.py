@@ -142,7 +142,7 @@ def alerts_of_periods(account_id: UUID, today: date) -> list[BudgetAlert]:
     for period in PERIODS:
         in_period |= Q(period=period, begins=begin_of(period, today))
     found = BudgetAlert.objects.filter(in_period, policy__account_id=account_id).select_related("policy__key")
-    return [alert for alert in found if has_budget(alert)]
+    return [alert for alert in found.order_by("-crossed_at", "-percent") if has_budget(alert)]
 
 
 def has_budget(alert: BudgetAlert) -> bool:
