@@ -87,7 +87,9 @@ class Account(models.Model):
     currency = models.CharField(max_length=3, default="EUR", validators=[currency_code])
     alias_limit = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: the gateway's default.")
     low_balance = MoneyField(
-        null=True, blank=True, help_text="Owners get a mail when the balance falls below. Empty: only at zero."
+        null=True,
+        blank=True,
+        help_text="The highest balance at which owners get a mail. Owners may add lower ones. Empty: only at zero.",
     )
     created_at = models.DateTimeField(auto_now_add=True)
     suspended_at = models.DateTimeField(null=True, editable=False)  # written by accounts/suspensions.py

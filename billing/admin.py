@@ -26,6 +26,7 @@ from . import admin_filters as filters
 from .accounts import has_entries, rate_warning
 from .admin_closing import ClosingPages
 from .admin_credit import CREDIT_RIGHT, CreditPages
+from .ledger import balance_lines
 from .ledger.record_columns import RECORD_COLUMNS, RecordColumn, Section
 from .models import Generation, LedgerEntry, RequestFailure
 
@@ -87,6 +88,8 @@ class AccountAdmin(InvitationPages, SuspensionPages, ClosingPages, CreditPages, 
             obj.save(update_fields=form.changed_data)
         else:
             super().save_model(request, obj, form, change)
+        if "low_balance" in form.changed_data:
+            balance_lines.set_highest(obj.pk, obj.low_balance)
         if "_continue" not in request.POST:
             self._warn(request, obj)
 

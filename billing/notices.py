@@ -1,10 +1,15 @@
-"""Mails an account's owners: its balance is low or used up, a key expires soon, it is suspended, restored or closed.
+"""Mails an account's owners: its balance is low or used up, a budget is spent in part, a key expires soon, and so on.
 
-Each owner gets one mail for each event, however many workers there are: the worker that sets `sent_at` of a notice's
-row sends it, and clears it again if the mail server refuses, so that a later run tries again. A notice is deleted once
-its event is over, such as when the balance has recovered. The beat and `maintain` send the mail, so no request waits.
+Lines of the balance and of budgets are crossed by ledger entries, which note it in their own transaction. Here each
+becomes a notice for each owner, in the transaction that marks it as told. Other events are found by looking.
+
+Each owner gets one mail for each event, however many workers there are: the worker that sets `claimed_at` of a notice's
+row sends it, and sets `sent_at` once the mail server has taken it. If the server refuses, or the worker dies, a later
+run tries again: the owner gets the mail twice if only the server's answer was lost. A notice is deleted once its event
+is over, such as when the balance has recovered. The beat and `maintain` send the mail, so no request waits.
 """
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any
@@ -12,6 +17,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.core.mail import EmailMessage
+from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
@@ -20,12 +26,14 @@ from gateway.db.pool import release
 from gateway.money import plain
 from gateway.pages import mail
 
-from .models import Notice
+from .ledger.spending import end_of, has_budget
+from .models import BalanceLine, BudgetAlert, Notice, Wallet
 
 EVERY_SECONDS = 300.0
 AHEAD = timedelta(days=7)  # how long before its expiry a key's owners are mailed
 SHORT_LIVED = timedelta(days=8)  # a key with a shorter life gets no mail: it was about to expire when it was made
 TRIED_FOR = timedelta(days=1)
+CLAIMED_FOR = timedelta(minutes=10)  # far longer than the time-outs of talking to a mail server add up to
 CENT = Decimal("0.01")
 MOST_AT_ONCE = 100  # the rest follow at the next run
 
@@ -34,6 +42,8 @@ def send_due() -> int:
     """Deletes notices that are over, adds new ones, and sends those that are due. Returns how many mails were sent."""
     now = timezone.now()
     _over(now).delete()
+    _raise_budget_alerts(now)
+    _raise_balance_lines(now)
     _raise(now)
     waiting = Notice.objects.filter(sent_at=None, raised_at__gt=now - TRIED_FOR, person__in=_willing())
     return sum(map(_send, list(waiting.order_by("raised_at").values_list("pk", flat=True)[:MOST_AT_ONCE])))
@@ -63,8 +73,10 @@ def _suspensions(now: datetime) -> dict[Notice.Kind, QuerySet[Suspension]]:
 def _over(now: datetime) -> QuerySet[Notice]:
     """Selects notices whose event has passed, or whose person no longer owns the account."""
     over = Q(kind=Notice.Kind.EMPTY, account__wallet__balance__gt=0)
-    over |= Q(kind=Notice.Kind.LOW, account__wallet__balance__gte=F("account__low_balance"))
-    over |= Q(kind=Notice.Kind.LOW, account__low_balance=None)
+    balance = OuterRef("account__wallet__balance")
+    over |= Q(~Exists(BalanceLine.objects.filter(pk=OuterRef("subject"), amount__gte=balance)), kind=Notice.Kind.LOW)
+    over |= Q(~Exists(BudgetAlert.objects.filter(pk=OuterRef("subject"))), kind=Notice.Kind.BUDGET)
+    over |= Q(kind=Notice.Kind.BUDGET, raised_at__lte=now - TRIED_FOR)  # the alert itself says that it was told
     over |= Q(~Exists(_expiring(now).filter(pk=OuterRef("subject"))), kind=Notice.Kind.EXPIRY)
     for kind, suspensions in _suspensions(now).items():
         over |= Q(~Exists(suspensions.filter(pk=OuterRef("subject"))), kind=kind)
@@ -78,11 +90,8 @@ def _raise(now: datetime) -> None:
     owners = Membership.objects.filter(role=Membership.Role.OWNER, user__in=_willing())
     # An account that never had credit cannot have used it up.
     empty = owners.filter(account__wallet__balance__lte=0, account__wallet__seq__gt=0)
-    low = owners.filter(account__wallet__balance__gt=0, account__wallet__balance__lt=F("account__low_balance"))
-    told = Notice.objects.filter(subject=OuterRef("account_id"), person=OuterRef("user_id"))
-    for kind, found in ((Notice.Kind.EMPTY, empty), (Notice.Kind.LOW, low)):
-        new = found.filter(~Exists(told.filter(kind=kind)))
-        _note(kind, new.values_list("account_id", "user_id", "account_id"), now)
+    told = Notice.objects.filter(kind=Notice.Kind.EMPTY, subject=OuterRef("account_id"), person=OuterRef("user_id"))
+    _note(Notice.Kind.EMPTY, empty.filter(~Exists(told)).values_list("account_id", "user_id", "account_id"), now)
     # An account may have several owners. Within one filter all conditions are about the same owner; a second filter
     # could be true of another owner.
     owner = "account__membership"
@@ -92,6 +101,48 @@ def _raise(now: datetime) -> None:
     for kind, found_parts in of_parts.items():
         untold = found_parts.filter(~Exists(told.filter(kind=kind)), **is_willing_owner)
         _note(kind, untold.values_list("account_id", f"{owner}__user_id", "pk"), now)
+
+
+def _raise_budget_alerts(now: datetime) -> None:
+    """Adds notices of budgets' alerts that are not told, and marks these as told; one of a removed budget gets none."""
+    with transaction.atomic():
+        untold = BudgetAlert.objects.select_for_update(skip_locked=True, of=("self",)).filter(told_at=None)
+        alerts = list(untold.select_related("policy").order_by("crossed_at")[:MOST_AT_ONCE])
+        events = [(alert.policy.account_id, alert.pk) for alert in alerts if has_budget(alert)]
+        _note_for_owners(Notice.Kind.BUDGET, events, now)
+        BudgetAlert.objects.filter(pk__in=[alert.pk for alert in alerts]).update(told_at=now)
+
+
+def _raise_balance_lines(now: datetime) -> None:
+    """Adds notices of lines that the balance has crossed, and marks these as told.
+
+    An account whose balance is not above zero gets the mail about that instead.
+    """
+    with transaction.atomic():
+        untold = BalanceLine.objects.select_for_update(skip_locked=True, of=("self",)).filter(told_at=None)
+        lines = list(untold.exclude(crossed_at=None).order_by("crossed_at")[:MOST_AT_ONCE])
+        # Read after the lines are locked: a balance from before could hide that a line has been crossed again.
+        wallets = Wallet.objects.filter(account__in=[line.account_id for line in lines])
+        balances = dict(wallets.values_list("account_id", "balance"))
+        low = [line for line in lines if 0 < balances.get(line.account_id, 0) <= line.amount]
+        # The balance has been above the line since an earlier notice of it.
+        Notice.objects.filter(kind=Notice.Kind.LOW, subject__in=[line.pk for line in low]).delete()
+        _note_for_owners(Notice.Kind.LOW, [(line.account_id, line.pk) for line in low], now)
+        BalanceLine.objects.filter(pk__in=[line.pk for line in lines]).update(told_at=now)
+
+
+def _note_for_owners(kind: Notice.Kind, events: Collection[tuple[UUID, UUID]], now: datetime) -> None:
+    """Writes a notice for each owner who wants mail, of each event: an account and a subject."""
+    accounts = {account_id for account_id, _ in events}
+    owners = Membership.objects.filter(role=Membership.Role.OWNER, account__in=accounts, user__in=_willing())
+    owning = list(owners.values_list("account_id", "user_id"))
+    new = [
+        Notice(kind=kind, account_id=account_id, person_id=person_id, subject=subject, raised_at=now)
+        for account_id, subject in events
+        for owned_id, person_id in owning
+        if owned_id == account_id
+    ]
+    Notice.objects.bulk_create(new, ignore_conflicts=True)
 
 
 def _note(kind: Notice.Kind, found: QuerySet[Any, tuple[UUID, int, UUID]], now: datetime) -> None:
@@ -107,16 +158,18 @@ def _send(pk: UUID) -> bool:
     """Sends a notice, unless it is over by now or another process is sending it. Tells whether it was sent."""
     now = timezone.now()
     _over(now).filter(pk=pk).delete()
-    if not Notice.objects.filter(pk=pk, sent_at=None, person__in=_willing()).update(sent_at=now):
+    is_free = Q(claimed_at=None) | Q(claimed_at__lte=now - CLAIMED_FOR)
+    if not Notice.objects.filter(is_free, pk=pk, sent_at=None, person__in=_willing()).update(claimed_at=now):
         return False
     try:
         message = _mail(Notice.objects.select_related("account__wallet", "person").get(pk=pk))
         release("default")  # a mail server may be slow
         mail.send(message)
     except Exception as error:  # noqa: BLE001  # a fault of the mail server, the network or one account's data
-        Notice.objects.filter(pk=pk).update(sent_at=None)
+        Notice.objects.filter(pk=pk).update(claimed_at=None)
         mail.outage.failed(type(error).__name__)  # not its text, which quotes addresses
         return False
+    Notice.objects.filter(pk=pk).update(sent_at=timezone.now())
     mail.outage.worked()
     return True
 
@@ -130,10 +183,21 @@ def _mail(notice: Notice) -> EmailMessage:
             body = f"The balance of {account.name} is {balance}. Requests are refused until you top up."
             page = "credit"
         case Notice.Kind.LOW:
-            threshold = f"{plain(account.low_balance or Decimal(0))} {account.currency}"
+            threshold = f"{plain(BalanceLine.objects.get(pk=notice.subject).amount)} {account.currency}"
             subject = f"{account.name}: the balance is low"
-            body = f"The balance of {account.name} is {balance}, below {threshold}. Requests are refused at zero."
+            body = (
+                f"The balance of {account.name} is {balance}: it has fallen to {threshold} or below. "
+                "Requests are refused at zero."
+            )
             page = "credit"
+        case Notice.Kind.BUDGET:
+            alert = BudgetAlert.objects.select_related("policy__key").get(pk=notice.subject)
+            subject = f"{account.name}: {alert.percent} % of the budget of {alert.whose} is spent"
+            body = (
+                f"{_describe(alert, account.name, account.currency)} "
+                "Requests are refused while nothing is left.\n\nThe keys and their budgets:"
+            )
+            page = "keys"
         case Notice.Kind.SUSPENDED if account.closed_at is not None:
             reason = Suspension.objects.get(pk=notice.subject).reason
             subject = f"{account.name} is closed"
@@ -166,3 +230,19 @@ def _mail(notice: Notice) -> EmailMessage:
     footer = "You receive this because you own the account. To turn these emails off:"
     text = f"{body}\n\n{settings.PUBLIC_URL}/{page}{query}\n\n{footer}\n{settings.PUBLIC_URL}/notifications{query}\n"
     return EmailMessage(subject, text, to=[notice.person.email])
+
+
+def _describe(alert: BudgetAlert, account: str, currency: str) -> str:
+    """Returns the sentences about a budget's alert. More may have been spent since, so they name the moment."""
+    renews = end_of(alert.period, alert.begins)
+    budget = f"{plain(alert.amount)} {currency}"
+    spent = f"{plain(alert.spent)} {currency}"
+    crossed = f"{alert.crossed_at:%Y-%m-%d %H:%M} UTC"
+    head = f"{alert.percent} % of the budget of {alert.whose} in {account} is spent."
+    if renews is None:
+        return f"{head} At {crossed} it was {spent} of {budget} in total. The budget does not renew."
+    since = f"since {alert.begins:%Y-%m-%d} 00:00 UTC"
+    return (
+        f"{head} At {crossed} it was {spent} {since}, of {budget} per {alert.period}. "
+        f"The budget renews on {renews:%Y-%m-%d} at 00:00 UTC."
+    )

@@ -14,6 +14,7 @@ from django.utils.formats import date_format
 
 from accounts.models import Account
 from billing.accounts import rate_warning
+from billing.ledger.spending import alerts_of_periods
 from billing.models import Generation
 from billing.usage.statistics import Days, Scope, Totals
 
@@ -89,7 +90,7 @@ def overview(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 
 def read(account: Account, now: datetime) -> dict[str, Any]:
-    """Returns the values of the page, with twelve SELECTs by an index, and one more if the currency is not EUR."""
+    """Returns the values of the page, with thirteen SELECTs by an index, and one more if the currency is not EUR."""
     records = Generation.objects.filter(account_id=account.pk).select_related("key").order_by("-created_at", "-id")
     newest = list(records[:MOST_LISTED])
     chats = (f"{record.provider}/{record.model}" for record in newest if record.endpoint in CHATS)
@@ -105,6 +106,7 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
         "median_first_token_seconds": _median_first_token_seconds(account, days),
         "example_model": next(chats, None) or model_to_try(now),
         "rate_warning": rate_warning(account),
+        "budget_alerts": alerts_of_periods(account.pk, now.astimezone(UTC).date()),
         "public_url": settings.PUBLIC_URL,
         "contact": settings.BILLING_CONTACT_URL,
     }

@@ -1,12 +1,17 @@
 """Migrations run while workers of the previous version serve, and write to a table of records that may be large."""
 
 from contextlib import closing
+from decimal import Decimal
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import override_settings
+from django.utils import timezone
 
+from accounts.models import Account, User
+from billing.models import BalanceLine, Notice
+from tests.factories import new_account
 from tests.locks import foreign_connection
 from tests.original_migrations import use_originals
 
@@ -50,3 +55,21 @@ def test_what_is_left_of_an_index_whose_building_failed_is_built_anew() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT indexdef FROM pg_indexes WHERE indexname = 'generation_flagged'")
         assert "WHERE (NOT (flags IS NULL))" in cursor.fetchone()[0]
+
+
+def test_a_threshold_becomes_a_line_of_the_balance_which_is_told_if_its_mail_was_sent() -> None:
+    owner = User.objects.create_user("owner@acme.example")
+    above, told, waiting = (new_account(credit=credit) for credit in ("100", "4", "5"))
+    Account.objects.update(low_balance=Decimal(5))
+    for account, sent_at in ((told, timezone.now()), (waiting, None)):
+        Notice.objects.create(
+            kind="low", account=account, person=owner, subject=account.pk, raised_at=timezone.now(), sent_at=sent_at
+        )
+    without = new_account()
+    call_command("migrate", "billing", "0024", verbosity=0)
+    call_command("migrate", "billing", verbosity=0)
+    lines = {line.account_id: line for line in BalanceLine.objects.all()}
+    assert {line.amount for line in lines.values()} == {5}
+    states = {pk: (line.balance, line.crossed_at is None, line.told_at is None) for pk, line in lines.items()}
+    assert states == {above.pk: (None, True, True), told.pk: (4, False, False), waiting.pk: (5, False, True)}
+    assert without.pk not in lines

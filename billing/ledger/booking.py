@@ -22,7 +22,7 @@ from gateway.db.writes import WriteQuery
 from gateway.money import LossyValueError, from_units
 
 from ..models import Checkpoint, FrozenTerms, Generation, LedgerEntry, Wallet
-from . import spending
+from . import balance_lines, spending
 from .settling_statement import LOCK_WALLETS, QuotaUse, settling_statement
 from .unsettled import COLUMNS, UnsettledGeneration, encoded, set_apart
 
@@ -171,11 +171,13 @@ def _book_in_steps(
 
 def append(wallet: Wallet, entry: LedgerEntry, using: str) -> None:
     """Adds the entry's amount to a locked wallet, and writes the entry as the wallet's next one."""
+    before = wallet.balance
     wallet.balance += entry.amount
     wallet.seq += 1
     wallet.save(using=using, update_fields=["balance", "seq"])
     entry.account_id, entry.seq, entry.balance_after = wallet.account_id, wallet.seq, wallet.balance
     entry.save(using=using, force_insert=True)
+    balance_lines.cross(wallet.account_id, before, wallet.balance, entry.created_at, using)
 
 
 def _write_terms(terms: FrozenTerms, using: str) -> None:

@@ -209,7 +209,7 @@ RECORD_COLUMNS = (
     RecordColumn("providers_attempted", Section.ROUTE, ROUTING),
     RecordColumn("providers_skipped", Section.ROUTE, ROUTING),
     RecordColumn("routes_excluded", Section.ROUTE, ROUTING),
-    RecordColumn("tags", Section.REQUEST, NOWHERE),
+    RecordColumn("tags", Section.REQUEST, STATEMENT),
     RecordColumn("eu_sovereign", Section.ROUTE),
     # Times
     RecordColumn(

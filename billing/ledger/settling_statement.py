@@ -110,6 +110,17 @@ INSERT_ALERTS = """
         ON CONFLICT DO NOTHING
     )"""
 
+# Notes each of the account's lines that this cost has taken the balance across. The unique key of the table finds them,
+# so an account without lines costs one look at an index.
+CROSS_BALANCE_LINES = """
+    balance_line AS (
+        UPDATE billing_balanceline l
+        SET crossed_at = generation.created_at, balance = wallet_update.balance, told_at = NULL
+        FROM wallet_update, generation
+        WHERE l.account_id = %(account_id)s::uuid AND l.amount >= wallet_update.balance
+            AND l.amount < wallet_update.balance + %(cost)s::bigint
+    )"""
+
 # Adds the tokens to a counter of the route's daily quota, if the record was written.
 COUNT_QUOTA = f"""
     quota AS (
@@ -157,7 +168,7 @@ LOCK_WALLETS = WriteQuery(
 @cache
 def settling_statement(*, counts_quota: bool, has_checkpoint: bool, commits_early: bool = False) -> WriteQuery:
     """Puts the statement together. Its parameters are the values of COLUMNS, followed by the values of a QuotaUse."""
-    parts = [UPDATE_WALLET, _insert_record(), INSERT_ENTRY, ADD_TO_SPENDING, INSERT_ALERTS]
+    parts = [UPDATE_WALLET, _insert_record(), INSERT_ENTRY, ADD_TO_SPENDING, INSERT_ALERTS, CROSS_BALANCE_LINES]
     if counts_quota:
         parts.append(COUNT_QUOTA)
     if has_checkpoint:

@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet, Sum
 
 from accounts.models import Policy
-from accounts.policies import AppliedPolicy, Budget, Rules
+from accounts.policies import AppliedPolicy, Budget, Rules, compiled
 from gateway.errors import BudgetExceeded
 from gateway.money import from_units, plain, to_units
 
@@ -134,6 +134,20 @@ def lines_of(rules: Rules) -> list[dict[str, int | str]]:
         for percent in rules.alerts
         if budget.amount
     ]
+
+
+def alerts_of_periods(account_id: UUID, today: date) -> list[BudgetAlert]:
+    """Returns the alerts of an account's present budgets in the periods that contain `today`, newest first."""
+    in_period = Q()
+    for period in PERIODS:
+        in_period |= Q(period=period, begins=begin_of(period, today))
+    found = BudgetAlert.objects.filter(in_period, policy__account_id=account_id).select_related("policy__key")
+    return [alert for alert in found.order_by("-crossed_at", "-percent") if has_budget(alert)]
+
+
+def has_budget(alert: BudgetAlert) -> bool:
+    """Tells whether the policy still has a budget for the alert's period."""
+    return any(budget.period == alert.period for budget in compiled(alert.policy.rules).budgets)
 
 
 def settled_by(policy: Policy | Spending) -> "QuerySet[Generation]":

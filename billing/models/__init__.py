@@ -1,5 +1,6 @@
 """Gathers every table of billing, because Django finds an app's models in this package alone."""
 
+from .balance_lines import BalanceLine
 from .checkpoint import Checkpoint
 from .daily_usage import NO_ALIAS, DailyUsage, UsageWatermark
 from .generation import FLAGS, IMPLAUSIBLE_USAGE, MALFORMED_EVENT, ZERO_USAGE, Generation
@@ -20,6 +21,7 @@ __all__ = [
     "NOBODY",
     "NO_ALIAS",
     "ZERO_USAGE",
+    "BalanceLine",
     "BudgetAlert",
     "Checkpoint",
     "DailyUsage",

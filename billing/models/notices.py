@@ -7,13 +7,17 @@ from gateway.ids import uuid7
 
 
 class Notice(models.Model):
-    """Records a mail to a person about an event, sent or due. `subject` is the id of the account, key or suspension."""
+    """Records a mail to a person about an event, sent or due. `subject` is the id of what it is about.
+
+    That is the account (EMPTY), a BalanceLine (LOW), a BudgetAlert (BUDGET), a key or a suspension.
+    """
 
     class Kind(models.TextChoices):
         """Lists the events."""
 
         LOW = "low", "balance is low"
         EMPTY = "empty", "no credit left"
+        BUDGET = "budget", "budget is spent in part"
         EXPIRY = "expiry", "key expires"
         SUSPENDED = "suspended", "account is suspended"
         LIFTED = "lifted", "suspension is lifted"
@@ -24,6 +28,7 @@ class Notice(models.Model):
     person = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
     subject = models.UUIDField()
     raised_at = models.DateTimeField()
+    claimed_at = models.DateTimeField(null=True)  # by the worker that sends it
     sent_at = models.DateTimeField(null=True)
 
     class Meta:

@@ -1,6 +1,7 @@
 from typing import ClassVar
 
 from django.db import models
+from django.db.models import Q
 
 from accounts.models import LONGEST_TAG, Account, ApiKey, Policy
 from gateway.ids import uuid7
@@ -35,7 +36,7 @@ class BudgetAlert(models.Model):
     """Records that what was spent of a budget has crossed a line in a period, for the mail to the account's owners.
 
     The settlement that crosses the line writes it. `begins` is the first day of the period, null for `total`.
-    `told_at` is null until the owners have been told.
+    `told_at` is null until the notices to the owners have been written.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -55,6 +56,17 @@ class BudgetAlert(models.Model):
                 fields=["policy", "period", "begins", "percent"], name="one_alert_per_line_and_period"
             )
         ]
+        indexes: ClassVar = [
+            models.Index(fields=["crossed_at"], condition=Q(told_at=None), name="untold_budget_alerts")
+        ]
 
     def __str__(self) -> str:
         return f"{self.percent} % of {self.period} from {self.begins}"
+
+    @property
+    def whose(self) -> str:
+        """Says whose budget it is, as in "the budget of key hr"."""
+        policy = self.policy
+        if policy.key is not None:
+            return f"key {policy.key.name}"
+        return f"tag {policy.tag}" if policy.tag else "the account"

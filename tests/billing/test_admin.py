@@ -9,6 +9,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from accounts import keys
 from accounts.models import Account, ApiKey, User
+from billing.ledger import balance_lines
 from billing.models import LedgerEntry, Wallet
 from billing.usage.verify import Verification, verify
 from catalogue.models import ExchangeRate
@@ -204,6 +205,18 @@ def test_a_threshold_of_the_balance_is_not_below_zero(staff: Client) -> None:
     assert "Must not be below zero." in plain(response.text)
     assert not Account.objects.filter(name="Beta").exists()
     assert staff.post("/admin/accounts/account/add/", fields | {"low_balance": "0"}).status_code == 302
+
+
+def test_staff_see_and_set_the_highest_amount_of_the_balance_at_which_owners_are_told(
+    staff: Client, account: Account
+) -> None:
+    balance_lines.set_amounts(account.pk, [Decimal(50), Decimal(5)])
+    address = f"/admin/accounts/account/{account.pk}/change/"
+    assert 'value="50.00"' in staff.get(address).text
+    members = {"membership_set-TOTAL_FORMS": "0", "membership_set-INITIAL_FORMS": "0"}
+    fields = {"name": account.name, "currency": account.currency, **members}
+    assert staff.post(address, fields | {"low_balance": "20"}).status_code == 302
+    assert balance_lines.amounts_of(account.pk) == [20, 5]
 
 
 def test_a_person_is_made_by_address_in_lower_case(staff: Client) -> None:

@@ -8,12 +8,15 @@ from django.db.models import ForeignKey, Model, UniqueConstraint
 
 from accounts.models import Account
 from billing.models import (
+    BalanceLine,
+    BudgetAlert,
     Checkpoint,
     DailyUsage,
     Generation,
     LedgerEntry,
     Notice,
     OverdraftAlert,
+    Spending,
     UsageWatermark,
     Wallet,
 )
@@ -21,7 +24,18 @@ from tests.servers.process import ROOT
 
 # These are distributed by `account_id`; every other table is small and the same on each node.
 DISTRIBUTED: frozenset[type[Model]] = frozenset(
-    {Wallet, LedgerEntry, Generation, DailyUsage, UsageWatermark, OverdraftAlert, Checkpoint}
+    {
+        Wallet,
+        LedgerEntry,
+        Generation,
+        DailyUsage,
+        UsageWatermark,
+        OverdraftAlert,
+        Checkpoint,
+        Spending,
+        BudgetAlert,
+        BalanceLine,
+    }
 )
 DISTRIBUTION_COLUMN = "account_id"
 

@@ -368,6 +368,16 @@ def test_keys_that_had_the_same_name_are_distinguished_by_their_ids(acme: Accoun
     assert total["key_id"] == ""
 
 
+def test_a_line_has_the_tags_that_its_key_had(acme: Account) -> None:
+    key, _ = new_key(acme, "laptop")
+    settle(acme, key=key, tags="env=prod team=search")
+    settle(acme, key=key)
+    records, total = exported(acme)
+    assert [record["tags"] for record in records] == ["env=prod team=search", ""]
+    assert total["tags"] == ""
+    assert [*total][-1] == "tags", "a new column comes last"
+
+
 def test_blocks_neither_repeat_nor_skip(acme: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statement, "BLOCK_ROWS", 3)
     for _ in range(7):

@@ -12,18 +12,20 @@ from pytest_django import DjangoAssertNumQueries, Settings
 
 from accounts import keys
 from accounts.models import Account, User
-from billing.models import Generation
+from billing.models import BudgetAlert, Generation
+from billing.policies import Holder, set_policy
 from catalogue import loader
 from catalogue.models import ExchangeRate, Region
 from catalogue.routing import quota, snapshot
 from dashboard import overview
 from dashboard.parts.funds import BalanceStatus
 from gateway.templatetags import figures
-from tests.billing.records import MEMBER, open_for, serve
+from tests.billing.records import MEMBER, key_of, open_for, serve
 from tests.catalogue import model, region
 from tests.dashboard.usage import seen, used
 from tests.factories import forget_snapshot
 from tests.listing import catalogue
+from tests.page_text import plain
 
 pytestmark = pytest.mark.django_db
 YESTERDAY = f"{timezone.now().date() - timedelta(days=1)}"
@@ -296,9 +298,28 @@ def test_the_number_of_queries_does_not_grow_with_what_is_listed(
         serve(account)
         keys.issue(account, name=f"key {number}")
     # Queries: session, user, accounts; requests, times, wallet; by day with errors, by model, by key with names, with
-    # watermarks.
-    with django_assert_num_queries(3 + 3 + 3 + 2 + 3):
+    # watermarks; alerts of budgets.
+    with django_assert_num_queries(3 + 3 + 3 + 2 + 3 + 1):
         page.text()
+
+
+def test_it_shows_members_the_alerts_of_budgets_in_the_current_period(page: Page, account: Account) -> None:
+    key = key_of(account)
+    set_policy(Holder.of_key(key), {"budget": [{"amount": "0.001", "period": "month"}]})
+    set_policy(Holder.of_tag(account, "team=hr"), {"budget": [{"amount": "0.0014", "period": "total"}]})
+    assert "Budget alerts" not in page.text()
+    serve(account, tags="team=hr")
+    shown = plain(page.text())
+    assert "Budget alerts" in shown
+    assert "key test 50 % 0.0010 per month" in shown
+    assert "tag team=hr 50 % 0.0014 in total" in shown
+    assert "80 %" not in shown
+    BudgetAlert.objects.filter(period="month").update(begins=timezone.now().date() - timedelta(days=62))
+    shown = plain(page.text())
+    assert "key test 50 %" not in shown, "the period is over"
+    assert "tag team=hr 50 %" in shown
+    set_policy(Holder.of_tag(account, "team=hr"), {"rpm": 5})
+    assert "Budget alerts" not in page.text(), "the budget was removed"
 
 
 def test_it_takes_no_post(page: Page) -> None:

@@ -26,7 +26,7 @@ FORMS = [
     ("/aliases/ALIAS", {"action": "repoint", "target": "nowhere"}, ["Target"]),
     ("/members", {"account": "ACCOUNT", "email": MEMBER, "role": "member"}, ["Email address"]),
     ("/members/MEMBER", {"role": "member"}, ["Role"]),
-    ("/notifications", {"account": "ACCOUNT", "low_balance": "-1"}, ["Low-balance threshold of Acme (EUR)"]),
+    ("/notifications", {"account": "ACCOUNT", "low_balance": "-1"}, ["Low-balance thresholds of Acme (EUR)"]),
     ("/password", {"old_password": "wrong", "new_password1": "a", "new_password2": "b"}, ["Current password"]),
     ("/password/reset", {"email": "nonsense"}, ["Email address"]),
 ]
@@ -64,7 +64,7 @@ def assert_alert_names(page: str, labels: list[str]) -> None:
     links = LINK.findall(alert)
     assert [unescape(seen(text)).rpartition(":")[0].partition(":")[0] for _, text in links][: len(labels)] == labels
     for target, _ in links:
-        assert re.search(rf'<(input|select)[^>]* id="{re.escape(target)}"', page), target
+        assert re.search(rf'<(input|select|textarea)[^>]* id="{re.escape(target)}"', page), target
     assert seen(alert)
 
 

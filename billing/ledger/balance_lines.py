@@ -1,0 +1,60 @@
+"""Keeps the amounts of the balance at which an account's owners are told, and notes when an entry crosses one.
+
+PostgreSQL's settlements do that in a part of their statement (`settling_statement.py`); SQLite's settlements, and
+corrections on both, by `cross`.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
+
+from django.db import transaction
+from django.utils import timezone
+
+from accounts.members import locked
+from accounts.models import Account
+
+from ..models import BalanceLine, Wallet
+
+MOST_LINES = 5  # of an account
+
+
+def amounts_of(account_id: UUID) -> list[Decimal]:
+    """Returns the account's amounts, the highest first."""
+    return list(BalanceLine.objects.filter(account_id=account_id).order_by("-amount").values_list("amount", flat=True))
+
+
+def set_amounts(account_id: UUID, amounts: Collection[Decimal]) -> None:
+    """Replaces the account's amounts. A line that is kept stays told; a new one is due if the balance is not above it.
+
+    The highest is also written to `Account.low_balance`, which workers of the version before look at.
+    """
+    with transaction.atomic():
+        # 1. Lock the account against another change, and the wallet against entries.
+        locked(account_id)
+        balance = Wallet.objects.select_for_update(no_key=True).get(pk=account_id).balance
+        # 2. Replace the lines.
+        now, lines = timezone.now(), BalanceLine.objects.filter(account_id=account_id)
+        lines.exclude(amount__in=amounts).delete()
+        kept = set(lines.values_list("amount", flat=True))
+        BalanceLine.objects.bulk_create(
+            BalanceLine(account_id=account_id, amount=amount)
+            if balance > amount
+            else BalanceLine(account_id=account_id, amount=amount, balance=balance, crossed_at=now)
+            for amount in set(amounts) - kept
+        )
+        Account.objects.filter(pk=account_id).update(low_balance=max(amounts, default=None))
+
+
+def set_highest(account_id: UUID, amount: Decimal | None) -> None:
+    """Replaces the highest amount, and drops those that are not below the new one; None drops all."""
+    others: Sequence[Decimal] = amounts_of(account_id)[1:]
+    set_amounts(account_id, [] if amount is None else [amount, *(other for other in others if other < amount)])
+
+
+def cross(account_id: UUID, before: Decimal, after: Decimal, now: datetime, using: str) -> None:
+    """Notes the lines that an entry has crossed downwards. The caller has locked the wallet."""
+    if after < before:
+        crossed = BalanceLine.objects.using(using).filter(account_id=account_id, amount__gte=after, amount__lt=before)
+        crossed.update(crossed_at=now, balance=after, told_at=None)
