@@ -34,9 +34,10 @@ VALUE = re.compile("[ -~]{1,255}")
 RULE = "must be 1 to 255 printable ASCII characters."
 RENEW_EVERY_SECONDS = 5.0
 
-_running: set[UUID] = set()
+# The claims of requests, by the ids under which these run. A claim is the id that the request had when it came.
+_running: dict[UUID, UUID] = {}
+_unbilled: dict[UUID, UUID] = {}  # ended, and their keys are not free yet
 _billed: set[UUID] = set()  # ended, and not noted in their rows yet
-_unbilled: set[UUID] = set()  # ended, and their keys are not free yet
 _renewed_at = 0.0
 
 
@@ -73,24 +74,24 @@ def begin(use: KeyUse, event: RequestEvent) -> None:
         try:
             id_ = pool.on_a_live_connection(lambda: idempotent_requests.claim(use, event.id, running=_running))
         except Error:
-            _unbilled.add(event.id)  # the database may have written the row nevertheless
+            _unbilled[event.id] = event.id  # the database may have written the row nevertheless
             raise
         finally:
             pool.release("default")
+        _running[id_] = event.id
         event.id = id_
-        _running.add(id_)
 
 
 def end_request(event: RequestEvent) -> None:
     """Ends what a request holds while it runs: its reservation and its key. Idempotent."""
     in_flight.end(event)
-    if _running and event.id in _running:
-        _end_key(event)
+    if _running and (claim := _running.pop(event.id, None)) is not None:
+        _end_key(event, claim)
 
 
 def leave_undecided(event: RequestEvent) -> None:
     """Stops to hold a key whose request may be billed or not: its row expires, and the books decide then."""
-    _running.discard(event.id)
+    _running.pop(event.id, None)
 
 
 def beat() -> None:
@@ -110,27 +111,30 @@ def write_ends() -> None:
         _write_ends()
 
 
-def _end_key(event: RequestEvent) -> None:
-    _running.discard(event.id)
+def _end_key(event: RequestEvent, claim: UUID) -> None:
     if event.settled is not None and event.settled.cost is not None:
         _billed.add(event.id)  # the record shows it already, unless it waits in the spool
         return
-    _unbilled.add(event.id)
+    _unbilled[event.id] = claim
     try:
         with pool.answering_within(pool.BRIEF_SECONDS):
-            idempotent_requests.free([event.id])
+            _free({event.id: claim})
     except Error as error:
         _outage.failed(error)  # the beat tries again
-    else:
-        _unbilled.discard(event.id)
     finally:
         pool.release("default")
 
 
 def _write_ends() -> None:
-    billed, unbilled = set(_billed), set(_unbilled)
+    billed = set(_billed)
     idempotent_requests.note_billed(billed)
     _billed.difference_update(billed)
-    idempotent_requests.free(unbilled)
-    _unbilled.difference_update(unbilled)
+    _free(dict(_unbilled))
     _outage.worked()
+
+
+def _free(claims: dict[UUID, UUID]) -> None:
+    idempotent_requests.free(claims)
+    for id_, claim in claims.items():
+        if _unbilled.get(id_) == claim:  # while the database worked, the id may have ended again under another claim
+            del _unbilled[id_]

@@ -6,9 +6,10 @@ at the same moment. It does not wait for the request: each function here is a fe
 The row's id is that of the generation, so the books decide what became of a request whose worker died: with a billed
 record it is replayed. Without one, the repetition runs under the same id. If the first one's settlement still arrives,
 from a spool or a worker that was frozen, only one of the two is booked, because settling is idempotent by that id.
+`claimed_by` tells the two apart: a worker renews and removes a row only while the row has its own claim.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -50,6 +51,7 @@ class _FirstUse(NamedTuple):
     """Holds the row of a key, and what checkpoints and records know of its request."""
 
     id: UUID
+    claimed_by: UUID | None
     body_digest: bytes
     is_billed: bool
     is_stale: bool
@@ -85,8 +87,8 @@ def claim(use: KeyUse, id_: UUID, *, running: Collection[UUID]) -> UUID:
         first = _first_use(use)
         if first is None:
             continue  # it has just ended without a bill
-        if first.id == id_:
-            return id_  # this is a second try: the reply to the first one was lost with its connection
+        if first.claimed_by == id_:
+            return first.id  # this is a second try: the reply to the first one was lost with its connection
         if first.is_over:
             IdempotentRequest.objects.filter(pk=first.id).delete()
             continue
@@ -98,14 +100,14 @@ def claim(use: KeyUse, id_: UUID, *, running: Collection[UUID]) -> UUID:
         elif not has_vanished:
             is_running = not first.is_billed and not first.has_record and not spool.holds(first.id)
             raise _in_progress() if is_running else _replayed(first.id)
-        elif _stale(first.id).update(beat_at=Now()):
+        elif _stale(first.id).update(beat_at=Now(), claimed_by=id_):
             return first.id
     raise _in_progress()
 
 
-def renew(ids: Iterable[UUID]) -> None:
-    """Tells that these requests still run."""
-    IdempotentRequest.objects.filter(pk__in=sorted(ids)).update(beat_at=Now())
+def renew(claims: Mapping[UUID, UUID]) -> None:
+    """Tells that these requests still run. `claims` are the claims by the rows' ids."""
+    _held_by(claims).update(beat_at=Now())
 
 
 def note_billed(ids: Iterable[UUID]) -> None:
@@ -113,9 +115,12 @@ def note_billed(ids: Iterable[UUID]) -> None:
     IdempotentRequest.objects.filter(pk__in=sorted(ids)).update(is_billed=True)
 
 
-def free(ids: Iterable[UUID]) -> None:
-    """Makes the keys of requests that ended without a bill usable again."""
-    IdempotentRequest.objects.filter(pk__in=sorted(ids), is_billed=False).delete()
+def free(claims: Mapping[UUID, UUID]) -> None:
+    """Makes the keys of requests that ended without a bill usable again, except those that others have taken over.
+
+    `claims` are the claims by the rows' ids.
+    """
+    _held_by(claims).filter(is_billed=False).delete()
 
 
 def drop_before(moment: datetime, *, most: int | None = None) -> int:
@@ -138,6 +143,7 @@ def drop_some() -> bool:
 def _insert(use: KeyUse, id_: UUID) -> bool:
     values = {
         "id": id_,
+        "claimed_by": id_,
         "key_id": use.key_id,
         "endpoint": use.endpoint,
         "name_digest": use.name_digest,
@@ -173,6 +179,11 @@ def _first_use(use: KeyUse) -> _FirstUse | None:
 
 def _is_true(**condition: Any) -> "ExpressionWrapper[Q]":
     return ExpressionWrapper(Q(**condition), output_field=BooleanField())
+
+
+def _held_by(claims: Mapping[UUID, UUID]) -> "QuerySet[IdempotentRequest]":
+    """Selects rows that still have these claims. No claim is ever on two rows."""
+    return IdempotentRequest.objects.filter(pk__in=sorted(claims), claimed_by__in=sorted(claims.values()))
 
 
 def _stale(id_: UUID) -> "QuerySet[IdempotentRequest]":

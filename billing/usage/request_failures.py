@@ -16,6 +16,7 @@ from django.utils import timezone
 from catalogue.routing import snapshot
 from catalogue.routing.model_ids import AUTO, AliasId, AutoId, ExplicitId, parse_model_id
 from gateway.errors import AliasNotFound, ApiError
+from gateway.ids import uuid7
 from gateway.observing.request_events import OPERATIONS, RequestEvent
 from gateway.observing.write_behind import WriteBehind
 from gateway.redaction import without_secrets
@@ -225,14 +226,25 @@ def _write(batch: dict[UUID | CountKey, Any]) -> None:
     counts = sorted(requests.items())  # so that workers that write the same rows cannot deadlock
     rows = [_row(each, counted(each.by)) for each in noted]
     try:
-        with transaction.atomic():
-            RequestFailure.objects.bulk_create(rows, batch_size=ROWS_IN_A_STATEMENT)
-            for start in range(0, len(counts), ROWS_IN_A_STATEMENT):
-                _add(counts[start : start + ROWS_IN_A_STATEMENT])
+        _insert(rows, counts)
     except IntegrityError:
-        # If the rows exist, an earlier try had committed them and its reply was lost: no other request has these ids.
-        if not RequestFailure.objects.filter(pk__in=[row.pk for row in rows[:1]]).exists():
+        written = dict(RequestFailure.objects.filter(pk__in=[row.pk for row in rows]).values_list("pk", "created_at"))
+        if not written:
             raise
+        if any(written.get(row.pk) == row.created_at for row in rows):
+            return  # an earlier try had committed all of them, and its reply was lost
+        # A request that took over an Idempotency-Key has the id of the first one, and both may fail.
+        for row in rows:
+            if row.pk in written:
+                row.pk, row.has_record = uuid7(), False  # the row of the other leads to a record, if there is one
+        _insert(rows, counts)
+
+
+def _insert(rows: list[RequestFailure], counts: list[tuple[FailureGroup, int]]) -> None:
+    with transaction.atomic():
+        RequestFailure.objects.bulk_create(rows, batch_size=ROWS_IN_A_STATEMENT)
+        for start in range(0, len(counts), ROWS_IN_A_STATEMENT):
+            _add(counts[start : start + ROWS_IN_A_STATEMENT])
 
 
 def _add(counts: list[tuple[FailureGroup, int]]) -> None:

@@ -253,6 +253,24 @@ def test_a_commit_whose_answer_is_lost_counts_once(db: None, is_committed: bool)
     assert FailureDay.objects.get().requests == 1
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_failure_with_the_id_of_another_is_kept_with_all_that_is_written_beside_it(db: None, place: int) -> None:
+    """A request that took over an Idempotency-Key has the id of the first, whose worker may be alive after all."""
+    first, second = failed(uuid.uuid4()), failed(uuid.uuid4())
+    second.id = first.id
+    others = [failed(uuid.uuid4()) for _ in range(2)]
+    frozen, log = FailureLog(), FailureLog()
+    log.note(first)
+    log.flush()
+    for event in (*others[:place], second, *others[place:]):
+        frozen.note(event)
+    frozen.flush()
+    accounts = {event.account_id for event in (first, second, *others)}
+    assert set(RequestFailure.objects.values_list("account_id", flat=True)) == accounts
+    assert RequestFailure.objects.get(pk=first.id).account_id == first.account_id
+    assert dict(FailureDay.objects.values_list("account_id", "requests")) == dict.fromkeys(accounts, 1)
+
+
 def test_what_the_database_refuses_is_let_go_with_an_error(db: None) -> None:
     log, impossible = FailureLog(), copy(failed())  # the process's own log has noted the other
     impossible.status = -1

@@ -18,7 +18,7 @@ from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import faulty_field, message, refusal
 from tests.inference.recovery import HELD, SHORT_WAITS, catalogue, let_go, locked, until_checkpointed, waiting
 from tests.patience import eventually
-from tests.rawhttp import connect
+from tests.rawhttp import connect, exchange
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.lossy_proxy import LossyProxy
@@ -77,11 +77,11 @@ def held(*, stream: bool = False) -> dict[str, Any]:
 def running(customer: Customer, simulator: Simulator, *, stream: bool = False) -> "Iterator[dict[str, Any]]":
     """Runs a request that is held upstream within the block, and lets it end after it. Yields its body."""
     body = held(stream=stream)
-    open_before = simulator.stats(HELD)["open"]
+    calls_before = simulator.stats(HELD)["calls"]  # calls of workers that were killed may still be `open`
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(send, customer, body)
         try:
-            assert eventually(lambda: simulator.stats(HELD)["open"] > open_before)
+            assert eventually(lambda: simulator.stats(HELD)["calls"] > calls_before)
             yield body
         finally:
             let_go(simulator)
@@ -131,6 +131,16 @@ def test_a_request_that_only_counts_ignores_the_key(customer: Customer) -> None:
 def test_a_bad_key_is_refused_by_name(customer: Customer, value: bytes) -> None:
     reply = customer.http.post(PATH, json=question("echo"), headers={"Idempotency-Key": value})
     assert faulty_field(reply) == "Idempotency-Key"
+    assert bills.untouched(customer)
+
+
+@pytest.mark.parametrize("value", [b"\x7f", b"\x01", b"a\0b", b"a\rb"], ids=repr)
+def test_a_key_that_http_does_not_allow_is_a_malformed_request(customer: Customer, value: bytes) -> None:
+    head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\nContent-Length: 0\r\n"
+    reply = exchange(customer.gateway, head.encode() + b"Idempotency-Key: " + value + b"\r\n\r\n")
+    assert refusal(reply) == (400, "invalid_request_error", "invalid_request_error", None)
+    assert message(reply) == "The HTTP request is malformed."
+    assert reply.headers["Connection"] == "close"
     assert bills.untouched(customer)
 
 
@@ -193,6 +203,31 @@ def test_a_key_is_free_after_a_balance_that_was_too_low(server: GatewayServer, o
     server.manage("grant_credit", customer.name, "10", "--reference", "first").ok()
     assert send(customer, question("echo")).status_code == 200
     assert len(bills.debits(customer)) == 1
+
+
+def test_a_suspended_account_is_refused_before_its_key_is_claimed(customer: Customer) -> None:
+    customer.gateway.manage("suspend_account", customer.name, "--reason", "unpaid").ok()
+    assert refusal(send(customer, question("echo"))) == (403, "permission_error", "account_suspended", None)
+    assert rows(customer) == []
+    customer.gateway.manage("suspend_account", customer.name, "--lift").ok()
+    assert send(customer, question("echo")).status_code == 200
+    assert len(bills.debits(customer)) == 1
+
+
+def test_a_suspended_account_does_not_learn_of_a_replay(customer: Customer) -> None:
+    assert send(customer, question("echo")).status_code == 200
+    customer.gateway.manage("suspend_account", customer.name, "--reason", "unpaid").ok()
+    assert refusal(send(customer, question("echo"))) == (403, "permission_error", "account_suspended", None)
+    customer.gateway.manage("suspend_account", customer.name, "--lift").ok()
+    assert refusal(send(customer, question("echo"))) == REPLAYED
+
+
+def test_a_deleted_key_claims_nothing(customer: Customer) -> None:
+    customer.another_key("other")
+    customer.gateway.manage("delete_key", customer.name, "--name", "test").ok()
+    assert send(customer, question("echo")).status_code == 401
+    assert rows(customer) == []
+    assert bills.untouched(customer)
 
 
 def test_a_balance_that_the_first_used_up_does_not_hide_the_replay(

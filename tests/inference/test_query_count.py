@@ -16,6 +16,7 @@ from catalogue import loader
 from catalogue.routing import snapshot
 from gateway.fastpath import connections as connections_to_providers
 from gateway.observing.request_events import begin
+from inference import idempotency
 from inference.api import ENDPOINTS
 from inference.wire_forms.chat import ChatForm
 from tests.catalogue import catalogue_for
@@ -57,18 +58,26 @@ def token(simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     connections_to_providers.close_idle(0)
 
 
-def complete(token: str, **fields: object) -> str:
-    """Requests one chat completion and reads it to its end."""
+def ask(token: str, *, idempotency_key: str | None = None, **fields: object) -> tuple[int, str]:
+    """Requests one chat completion, reads it to its end, and returns its status and body."""
+    headers = {"Authorization": f"Bearer {token}"}
+    if idempotency_key is not None:
+        headers["Idempotency-Key"] = idempotency_key
     response = Client().post(
         "/v1/chat/completions",
         {"model": "sim/test/echo", "messages": [{"role": "user", "content": "Hello"}], **fields},
         content_type="application/json",
-        headers={"Authorization": f"Bearer {token}"},
+        headers=headers,
     )
     body = b"".join(response) if response.streaming else response.content
     response.close()
-    assert response.status_code == 200, body
-    return body.decode()
+    return response.status_code, body.decode()
+
+
+def complete(token: str, *, idempotency_key: str | None = None, **fields: object) -> str:
+    status, body = ask(token, idempotency_key=idempotency_key, **fields)
+    assert status == 200, body
+    return body
 
 
 def shape(captured: CaptureQueriesContext) -> list[str]:
@@ -101,6 +110,26 @@ def test_a_completion_costs_one_look_and_one_settlement(token: str, stream: bool
     assert shape(looked) == WHO
     assert SETTLE[connection.vendor] == (shape(settled) or [sql.split()[0] for sql in executed])
     assert mismatches() == []
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_an_idempotency_key_costs_one_statement_more_and_its_repetition_one_look(token: str, stream: bool) -> None:
+    complete(token)
+    with CaptureQueriesContext(connection) as looked:
+        complete(token, idempotency_key="one", stream=stream)
+    with CaptureQueriesContext(connection) as looked_again:
+        assert ask(token, idempotency_key="one", stream=stream)[0] == 409
+    idempotency.write_ends()
+    assert shape(looked) == [*WHO, "INSERT billing_idempotentrequest"]
+    # One look at the row, with what the books know of it: the first table in it is that of a subquery.
+    assert shape(looked_again) == [*shape(looked), "SELECT billing_checkpoint"]
+
+
+def test_a_failure_with_an_idempotency_key_frees_it_by_one_statement_more(token: str) -> None:
+    with CaptureQueriesContext(connection) as looked:
+        assert ask(token, idempotency_key="one", model="sim/test/unpriced")[0] == 503
+    changed = [each for each in shape(looked) if not each.startswith(("BEGIN", "COMMIT"))]
+    assert changed == [*WHO, "INSERT billing_idempotentrequest", "DELETE billing_idempotentrequest"]
 
 
 def test_a_balance_that_little_is_left_of_is_looked_at_once_more(token: str) -> None:

@@ -39,6 +39,7 @@ from gateway.management.base import connect_as_a_command
 from tests.servers.manage import CLOSE_CONNECTIONS
 
 OPEN_ACCOUNTS = "open_accounts"
+CONNECT_SECONDS = 60  # on a busy machine, five seconds may not be enough for PostgreSQL
 
 
 def main() -> None:
@@ -46,7 +47,7 @@ def main() -> None:
     listener = socket.socket(fileno=os.dup(0))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
     django.setup()
-    CONNECTION_LIMITS["connect_timeout"] = 60  # on a busy machine, five seconds may not be enough for PostgreSQL
+    CONNECTION_LIMITS["connect_timeout"] = CONNECT_SECONDS
     call_command("check")
     BaseCommand.requires_system_checks = []
     sys.stdin = io.StringIO()
@@ -95,6 +96,9 @@ def _move_to(env: Mapping[str, str]) -> None:
     settings._wrapped = empty
     for name in dir(settings):
         setting_changed.send(sender=None, setting=name, value=getattr(settings, name), enter=False)
+    for database in settings.DATABASES.values():
+        if "connect_timeout" in database["OPTIONS"]:  # shortened for the gateway (tests/inference/short_waits.py)
+            database["OPTIONS"]["connect_timeout"] = CONNECT_SECONDS
     vars(connections).clear()
     connections.__init__()  # type: ignore[misc]  # the checks have used them, but connected none
     configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)
