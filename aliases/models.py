@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
 
 from accounts.models import Account, ApiKey, User
 from gateway.ids import uuid7
@@ -18,6 +18,8 @@ class Alias(models.Model):
     provider = models.CharField(max_length=100)
     canonical_id = models.CharField(max_length=255)
     locode = models.CharField(max_length=16)
+    # What is tried in this order if the target fails: ids of routes with four segments, and `alias/…` names.
+    fallbacks = models.JSONField(default=list, db_default=Value([], models.JSONField()))
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
 
@@ -50,6 +52,7 @@ class AliasEvent(models.Model):
         CREATED = "created", "created"
         RENAMED = "renamed", "renamed"
         REPOINTED = "repointed", "repointed"
+        FALLBACKS = "fallbacks", "fallbacks changed"
         DELETED = "deleted", "deleted"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -60,6 +63,8 @@ class AliasEvent(models.Model):
     new_name = models.CharField(max_length=64, null=True)  # noqa: DJ001
     old_target = models.CharField(max_length=400, null=True)  # noqa: DJ001
     new_target = models.CharField(max_length=400, null=True)  # noqa: DJ001
+    old_fallbacks = models.JSONField(null=True)
+    new_fallbacks = models.JSONField(null=True)
     # The author: a person on the pages, or a key of the API. Both are null in old events, which did not record it.
     by = models.ForeignKey(
         User, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False, db_constraint=False

@@ -28,7 +28,18 @@ class AliasSerializer(serializers.ModelSerializer[Alias]):
 
     class Meta:
         model = Alias
-        fields = ("id", "name", "full_name", "provider", "canonical_id", "locode", "target", "created_at", "updated_at")
+        fields = (
+            "id",
+            "name",
+            "full_name",
+            "provider",
+            "canonical_id",
+            "locode",
+            "target",
+            "fallbacks",
+            "created_at",
+            "updated_at",
+        )
 
 
 class AliasEventSerializer(serializers.ModelSerializer[AliasEvent]):

@@ -151,6 +151,7 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
         terms=fitter.terms,
         attempted=(upstream.slug,),
         event=event,
+        fallback_reason=resolution.plan.fallback_reason,
     )
     # 3. Reserve its cost.
     if not call.is_count:

@@ -94,7 +94,9 @@ def test_a_route_that_keeps_all_rules_is_served(customer: Customer, rules: dict[
 
 
 def test_the_policies_of_key_tag_and_account_hold_together(customer: Customer) -> None:
-    customer.gateway.manage("set_tags", customer.name, "team=search", "env=prod", "--key", "test").ok()
+    customer.gateway.manage(
+        "set_tags", customer.name, "--key", "test", "--tag", "team=search", "--tag", "env=prod"
+    ).ok()
     set_policy(customer, providers=["sim", "second"])
     set_policy(customer, "--tag", "team=search", providers=["sim", "third"])
     set_policy(customer, "--tag", "team=other", providers=[])
@@ -174,7 +176,7 @@ def test_a_budget_of_zero_allows_nothing_and_one_of_a_tag_is_shared_by_its_keys(
     assert 1 <= int(reply.headers["Retry-After"]) <= 86_400
     set_policy(customer)
     other = customer.another_key("other", "--tag", "team=search")
-    customer.gateway.manage("set_tags", customer.name, "team=search", "--key", "test").ok()
+    customer.gateway.manage("set_tags", customer.name, "--key", "test", "--tag", "team=search").ok()
     set_policy(customer, "--tag", "team=search", budget={"amount": HELLO_COST, "period": "week"})
     answer(customer, "tied")
     reply = customer.http.post(

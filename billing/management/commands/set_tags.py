@@ -16,13 +16,13 @@ class Command(OperatorCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_account(parser)
-        parser.add_argument("tags", metavar="NAME=VALUE", nargs="*", help="at most eight")
         parser.add_argument("--key", metavar="NAME", required=True, help="the key's name")
+        parser.add_argument("--tag", action="append", default=[], metavar="NAME=VALUE", help="at most eight times")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         key = key_from(account_from(options["account"]), options["key"])
         try:
-            set_tags(key, options["tags"])
+            set_tags(key, options["tag"])
         except InvalidRequest as error:
             raise CommandError(error.message) from None
         self.stdout.write(f"Tags of {key.name}: {key.tags or 'none'}.")

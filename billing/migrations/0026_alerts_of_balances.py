@@ -28,7 +28,7 @@ def copy_thresholds(apps: StateApps, _editor: BaseDatabaseSchemaEditor) -> None:
 class Migration(migrations.Migration):
     dependencies = [
         ("accounts", "0009_policies"),
-        ("billing", "0024_idempotent_requests"),
+        ("billing", "0025_claims_of_idempotent_requests"),
     ]
 
     operations = [
