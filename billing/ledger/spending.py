@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet, Sum
 
 from accounts.models import Policy
-from accounts.policies import AppliedPolicy, Budget, Rules
+from accounts.policies import AppliedPolicy, Budget, Rules, compiled
 from gateway.errors import BudgetExceeded
 from gateway.money import from_units, plain, to_units
 
@@ -119,6 +119,14 @@ def budget_states(policies: Sequence[AppliedPolicy], today: date) -> Iterator[Bu
         sums = Sums.of(policy.spent) if policy.spent else None
         for budget in policy.rules.budgets:
             yield BudgetState(policy, budget, 0 if sums is None else sums.in_period(budget.period, today), today)
+
+
+def states_of(policy: Policy, today: date) -> Iterator[BudgetState]:
+    """Yields the state of each budget of a stored policy."""
+    row = Spending.objects.filter(policy=policy).first()
+    sums = [] if row is None else [row.in_day, row.in_week, row.in_month, row.in_total]
+    spent = "" if row is None else " ".join([row.day.isoformat(), *map(str, map(to_units, sums))])
+    return budget_states([AppliedPolicy(policy.level, policy.tag, compiled(policy.rules), spent)], today)
 
 
 def lines_of(rules: Rules) -> list[dict[str, int | str]]:
