@@ -115,7 +115,7 @@ def test_a_form_that_is_sent_as_it_is_shown_keeps_each_policy(rules: dict[str, A
 
 def test_each_field_of_a_policy_has_a_field_and_words() -> None:
     form = PolicyForm(None, {}, catalogue_of_one(), currency="EUR")
-    for name in Check().fields:
+    for name in map(str, Check().fields):
         assert any(field == name or field.startswith(f"{name}_") for field in form.fields), name
         assert name in LABELS
 
@@ -153,7 +153,7 @@ def test_a_fault_is_said_next_to_its_field_and_nothing_is_changed(
     form = response.context["form"]
     assert [*form.errors] == [field]
     assert words in form.errors[field][0]
-    listed = re.search(r'id="id_%s_error".*?</ul>' % field, response.text, re.DOTALL)
+    listed = re.search(rf'id="id_{field}_error".*?</ul>', response.text, re.DOTALL)
     assert listed is not None
     assert words in unescape(listed[0])
     assert holder.rules == {"rpm": 5}
@@ -263,7 +263,7 @@ def test_a_page_shows_what_is_spent_and_left_when_it_renews_and_the_alerts_of_no
     first = today.replace(day=1)
     for begins in (first, (first - timedelta(days=1)).replace(day=1)):
         BudgetAlert.objects.create(
-            policy=holder.policy,
+            policy=Policy.objects.get(),
             period="month",
             begins=begins,
             percent=50,
@@ -332,8 +332,8 @@ def test_a_new_key_gets_its_tags_and_a_copy_of_the_default(owner: Client, accoun
 @pytest.mark.django_db
 def test_the_models_page_shows_what_a_key_may_use(owner: Client, key: ApiKey) -> None:
     set_policy(Holder.of_key(key), {"models": ["sim/test/echo"], "locodes": ["FRPAR"]})
-    of_key = owner.get("/models", {"account": key.account_id, "key": key.pk})
+    of_key = owner.get("/models", {"account": str(key.account_id), "key": str(key.pk)})
     routes = [line.route.id for model in of_key.context["page"].object_list for line in model.routes]
     assert routes == ["sim/test/echo/FRPAR"]
     theirs = keys.issue(open_for("somebody@example.com", name="Theirs"), name="theirs")[0]
-    assert owner.get("/models", {"account": key.account_id, "key": theirs.pk}).status_code == 422
+    assert owner.get("/models", {"account": str(key.account_id), "key": str(theirs.pk)}).status_code == 422
