@@ -1,8 +1,7 @@
 """Shows the policies of an account, its keys and their tags to its members. Owners set them (docs/policies.md)."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -22,6 +21,7 @@ from billing.policies import Holder, checked_tag, set_policy
 from catalogue.routing import snapshot
 from gateway.errors import InvalidRequest
 from gateway.money import from_units
+from gateway.server.turns import take_turns
 
 from .keys import find_key
 from .parts.access import AccountContext, account_page, page_address, signed_in_page
@@ -177,7 +177,7 @@ def _policy_page(request: HttpRequest, current: AccountContext, holder: Holder) 
         "whose": _whose(holder),
         "policy": policy,
         "rules": described(stored, current.account.currency),
-        "budgets": [] if policy is None else _budgets(policy),
+        "budgets": [] if policy is None else _budgets([policy])[policy.pk],
         "others": _others(current, holder),
         "history": _history(current, of_holder),
         "form": form,
@@ -186,14 +186,15 @@ def _policy_page(request: HttpRequest, current: AccountContext, holder: Holder) 
 
 
 def _lines(found: "QuerySet[Policy]", current: AccountContext) -> list[tuple[Policy, PolicyLine]]:
-    rows = found.select_related("key").order_by("tag", "key__name")[:MOST_LISTED]
-    return [(policy, _line(policy, current)) for policy in rows]
-
-
-def _line(policy: Policy, current: AccountContext) -> PolicyLine:
-    holder = Holder(current.account, Policy.Level(policy.level), key=policy.key, tag=policy.tag)
-    rules = described(policy.rules, current.account.currency)
-    return PolicyLine(_whose(holder), _address(holder), rules, _budgets(policy))
+    rows = list(found.select_related("key", "spending").order_by("tag", "key__name")[:MOST_LISTED])
+    budgets = _budgets(rows)
+    lines = []
+    for policy in rows:
+        take_turns()
+        holder = Holder(current.account, Policy.Level(policy.level), key=policy.key, tag=policy.tag)
+        rules = described(policy.rules, current.account.currency)
+        lines.append((policy, PolicyLine(_whose(holder), _address(holder), rules, budgets[policy.pk])))
+    return lines
 
 
 def _others(current: AccountContext, holder: Holder) -> list[PolicyLine]:
@@ -205,20 +206,21 @@ def _others(current: AccountContext, holder: Holder) -> list[PolicyLine]:
     return [line for _, line in sorted(lines, key=lambda each: each[0].level == Policy.Level.ACCOUNT)]
 
 
-def _budgets(policy: Policy) -> list[BudgetLine]:
-    if policy.level == Policy.Level.DEFAULT:  # nothing is spent of it: each new key has a copy
-        return []
+def _budgets(policies: list[Policy]) -> dict[UUID, list[BudgetLine]]:
+    """Returns the budgets of each policy, by its id. Nothing is spent of a default: each new key has a copy."""
     today = timezone.now().astimezone(UTC).date()
-    begins = [begin_of(period, today) for period in PERIODS]
-    alerts = list(BudgetAlert.objects.filter(policy=policy, begins__in=begins).order_by("percent"))
-    return [BudgetLine(state, [*_now(alerts, state.budget.period, today)]) for state in states_of(policy, today)]
-
-
-def _now(alerts: list[BudgetAlert], period: str, today: date) -> Iterator[BudgetAlert]:
-    """Yields the alerts of a budget in the period that contains this day."""
-    for alert in alerts:
-        if alert.period == period and alert.begins == begin_of(period, today):
-            yield alert
+    begins = {period: begin_of(period, today) for period in PERIODS}
+    alerts: dict[tuple[UUID, str], list[BudgetAlert]] = {}
+    for alert in BudgetAlert.objects.filter(policy__in=policies, begins__in=begins.values()).order_by("percent"):
+        if alert.begins == begins[alert.period]:
+            alerts.setdefault((alert.policy_id, alert.period), []).append(alert)
+    return {
+        policy.pk: [
+            BudgetLine(state, alerts.get((policy.pk, state.budget.period), []))
+            for state in (states_of(policy, today) if policy.level != Policy.Level.DEFAULT else ())
+        ]
+        for policy in policies
+    }
 
 
 def _history(current: AccountContext, chosen: Q) -> list[ChangeLine]:

@@ -123,7 +123,7 @@ def budget_states(policies: Sequence[AppliedPolicy], today: date) -> Iterator[Bu
 
 def states_of(policy: Policy, today: date) -> Iterator[BudgetState]:
     """Yields the state of each budget of a stored policy."""
-    row = Spending.objects.filter(policy=policy).first()
+    row: Spending | None = getattr(policy, "spending", None)  # the relation raises an AttributeError if there is none
     sums = [] if row is None else [row.in_day, row.in_week, row.in_month, row.in_total]
     spent = "" if row is None else " ".join([row.day.isoformat(), *map(str, map(to_units, sums))])
     return budget_states([AppliedPolicy(policy.level, policy.tag, compiled(policy.rules), spent)], today)

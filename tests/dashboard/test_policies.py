@@ -14,6 +14,7 @@ from django.test import Client
 from django.utils import timezone
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pytest_django import DjangoAssertNumQueries
 
 from accounts import keys
 from accounts.models import Account, ApiKey, Policy, PolicyEvent
@@ -337,3 +338,15 @@ def test_the_models_page_shows_what_a_key_may_use(owner: Client, key: ApiKey) ->
     assert routes == ["sim/test/echo/FRPAR"]
     theirs = keys.issue(open_for("somebody@example.com", name="Theirs"), name="theirs")[0]
     assert owner.get("/models", {"account": str(key.account_id), "key": str(theirs.pk)}).status_code == 422
+
+
+@pytest.mark.django_db
+def test_many_policies_cost_no_more_queries(
+    owner: Client, account: Account, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    budget = {"budget": [{"amount": "5.00", "period": "month"}]}
+    for number in range(12):
+        set_policy(Holder.of_tag(account, f"team=a{number}"), budget)
+    with django_assert_max_num_queries(7):
+        page = owner.get("/policies").text
+    assert page.count("<progress") == 12
