@@ -1,5 +1,7 @@
 """Answers the seven alias endpoints (docs/api.md#aliases)."""
 
+from typing import Any
+
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -34,7 +36,8 @@ class Aliases(ControlView):
             raise InvalidAliasTarget(targets.SHAPES_MESSAGE)
         _require_routable(request, target)
         caller = caller_of_request(request)
-        alias = changes.create(caller.account_id, name, target, by=caller.key_id)
+        fallbacks = _fallbacks(request, body, of=name) or ()
+        alias = changes.create(caller.account_id, name, target, fallbacks=fallbacks, by=caller.key_id)
         return Response(AliasSerializer(alias).data, status=201)
 
 
@@ -52,11 +55,13 @@ class NamedAlias(ControlView):
         body = self.json_body(request)
         new_name = None if body.get("name") is None else alias_name(body["name"])
         target = targets.from_body(body)
-        if new_name is None and target is None:
-            raise InvalidRequest("Send a new `name`, a target, or both.")
+        fallbacks = _fallbacks(request, body, of=name)
+        if new_name is None and target is None and fallbacks is None:
+            raise InvalidRequest("Send a new `name`, a target, or `fallbacks`.")
         if target is not None:
             _require_routable(request, target)
-        alias = changes.change(account_id, name, name=new_name, target=target, by=caller_of_request(request).key_id)
+        by = caller_of_request(request).key_id
+        alias = changes.change(account_id, name, name=new_name, target=target, fallbacks=fallbacks, by=by)
         return Response(AliasSerializer(alias).data)
 
     def delete(self, request: Request, name: str) -> Response:
@@ -66,6 +71,16 @@ class NamedAlias(ControlView):
 
 def _require_routable(request: Request, target: targets.Target) -> None:
     targets.require_routable(target, snapshot.current(), timezone.now().date(), caller_of_request(request).currency)
+
+
+def _fallbacks(request: Request, body: dict[str, Any], *, of: str) -> list[str] | None:
+    """Returns the checked `fallbacks` of a body, or None if it has none. Raises InvalidRequest."""
+    if body.get("fallbacks") is None:
+        return None
+    caller, today = caller_of_request(request), timezone.now().date()
+    return targets.checked_fallbacks(
+        body["fallbacks"], snapshot.current(), today, caller.account_id, caller.currency, of=of.lower()
+    )
 
 
 class AliasStats(ControlView):

@@ -4,7 +4,9 @@ Each of them locks the account's row, so that its limit holds and names stay uni
 """
 
 import uuid
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -37,8 +39,10 @@ def limit_of(account: Account) -> int:
     return int(settings.GATEWAY_ALIAS_LIMIT) if account.alias_limit is None else account.alias_limit
 
 
-def create(account_id: uuid.UUID, name: str, target: Target, *, by: Author = None) -> Alias:
-    """Creates an alias. Raises AliasExists, AliasLimitReached."""
+def create(
+    account_id: uuid.UUID, name: str, target: Target, *, fallbacks: Sequence[str] = (), by: Author = None
+) -> Alias:
+    """Creates an alias with checked fallbacks (`targets.checked_fallbacks`). Raises AliasExists, AliasLimitReached."""
     with transaction.atomic():
         account = locked(account_id)
         _require_free(account_id, name)
@@ -46,10 +50,11 @@ def create(account_id: uuid.UUID, name: str, target: Target, *, by: Author = Non
         if Alias.objects.filter(account_id=account_id).count() >= limit:
             raise AliasLimitReached(f"All {limit} alias slots of this account are in use.")
         now = timezone.now()
-        alias = Alias(account_id=account_id, name=name, created_at=now, updated_at=now)
+        alias = Alias(account_id=account_id, name=name, fallbacks=[*fallbacks], created_at=now, updated_at=now)
         _set_target(alias, target)
         alias.save(force_insert=True)
-        _record_event(alias, AliasEvent.Type.CREATED, now, by, new_name=name, new_target=alias.target)
+        more = {"new_fallbacks": alias.fallbacks} if fallbacks else {}
+        _record_event(alias, AliasEvent.Type.CREATED, now, by, new_name=name, new_target=alias.target, **more)
     return alias
 
 
@@ -59,10 +64,13 @@ def change(
     *,
     name: str | None = None,
     target: Target | None = None,
+    fallbacks: Sequence[str] | None = None,
     expected_id: uuid.UUID | None = None,
     by: Author = None,
 ) -> Alias:
-    """Renames and repoints an alias, in one transaction. Raises AliasNotFound, InvalidAliasTarget, AliasExists.
+    """Renames and repoints an alias and replaces its fallbacks, in one transaction.
+
+    Raises AliasNotFound, InvalidAliasTarget and AliasExists.
 
     The name may have passed to another alias: if `expected_id` is given, an alias with another id is not found.
     """
@@ -83,7 +91,12 @@ def change(
         if repointed and target is not None:
             _record_event(alias, AliasEvent.Type.REPOINTED, now, by, old_target=alias.target, new_target=str(target))
             _set_target(alias, target)
-        if renamed or repointed:
+        falls_back_elsewhere = fallbacks is not None and [*fallbacks] != alias.fallbacks
+        if falls_back_elsewhere and fallbacks is not None:
+            both = {"old_fallbacks": alias.fallbacks, "new_fallbacks": [*fallbacks]}
+            _record_event(alias, AliasEvent.Type.FALLBACKS, now, by, **both)
+            alias.fallbacks = [*fallbacks]
+        if renamed or repointed or falls_back_elsewhere:
             alias.updated_at = now
             alias.save(force_update=True)
     return alias
@@ -114,7 +127,7 @@ def _set_target(alias: Alias, target: Target) -> None:
     alias.provider, alias.canonical_id, alias.locode = target.provider, target.canonical_id, target.locode
 
 
-def _record_event(alias: Alias, event_type: AliasEvent.Type, now: datetime, by: Author, **values: str) -> None:
+def _record_event(alias: Alias, event_type: AliasEvent.Type, now: datetime, by: Author, **values: Any) -> None:
     AliasEvent.objects.create(
         account_id=alias.account_id,
         alias_id=alias.pk,

@@ -79,7 +79,7 @@ def resolve(
 
 
 def _targets_of(account_id: uuid.UUID, fallbacks: list[str]) -> Iterator[ExplicitId]:
-    """Yields the routes that fallbacks name. An alias that is gone by now is left out; its own fallbacks are not used."""
+    """Yields the routes that fallbacks name, without the fallbacks of aliases. An alias that is gone is left out."""
     for text in fallbacks:
         wanted = parse_model_id(text)
         if isinstance(wanted, ExplicitId):

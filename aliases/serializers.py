@@ -47,7 +47,17 @@ class AliasEventSerializer(serializers.ModelSerializer[AliasEvent]):
 
     class Meta:
         model = AliasEvent
-        fields = ("id", "event_type", "created_at", "old_name", "new_name", "old_target", "new_target")
+        fields = (
+            "id",
+            "event_type",
+            "created_at",
+            "old_name",
+            "new_name",
+            "old_target",
+            "new_target",
+            "old_fallbacks",
+            "new_fallbacks",
+        )
 
     def to_representation(self, instance: AliasEvent) -> dict[str, Any]:
         represented = super().to_representation(instance)

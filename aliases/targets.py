@@ -3,14 +3,18 @@
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
+from uuid import UUID
 
 from catalogue.models import WITH_ENDPOINT
 from catalogue.routing import pinning
-from catalogue.routing.model_ids import GLOBAL, ExplicitId, region_label
+from catalogue.routing.model_ids import GLOBAL, AliasId, AutoId, ExplicitId, parse_model_id, region_label
 from catalogue.routing.routes import Snapshot
-from gateway.errors import ApiError, InvalidAliasTarget
+from gateway.errors import ApiError, InvalidAliasTarget, InvalidRequest
+
+from .models import Alias
 
 FIELDS = ("provider", "canonical_id", "locode")
+MOST_FALLBACKS = 4
 LONGEST = 400  # characters; ids of the catalogue are much shorter
 SHAPES_MESSAGE = (
     "A target needs provider and canonical_id; locode is optional and defaults to 'global'. Send them as flat fields, "
@@ -77,6 +81,45 @@ def require_routable(target: Target, snapshot: Snapshot, today: date, currency: 
         require_served(target, snapshot, today, currency, even_unavailable=True)
     except ApiError as error:
         raise InvalidAliasTarget(error.message) from None
+
+
+def checked_fallbacks(
+    texts: Any, snapshot: Snapshot, today: date, account_id: UUID, currency: str, *, of: str | None = None
+) -> list[str]:
+    """Returns fallbacks as they are stored: ids of four segments, and `alias/…` names of other aliases than `of`.
+
+    Raises InvalidRequest, whose `param` names the fallback.
+    """
+    if not isinstance(texts, list) or len(texts) > MOST_FALLBACKS:
+        raise InvalidRequest.of_field("fallbacks", f"must be a list of at most {MOST_FALLBACKS} ids or aliases.")
+    names = {*Alias.objects.filter(account_id=account_id).values_list("name", flat=True)} - {of}
+    checked = []
+    for number, text in enumerate(texts):
+        path = f"fallbacks[{number}]"
+        try:
+            checked.append(_checked_fallback(text if isinstance(text, str) else "", names, snapshot, today, currency))
+        except ApiError as error:
+            raise InvalidRequest.of_field(path, f"cannot be used: {error.message}") from None
+    if len({*checked}) < len(checked):
+        raise InvalidRequest.of_field("fallbacks", "must not name a route or an alias twice.")
+    return checked
+
+
+def _checked_fallback(text: str, aliases: set[str], snapshot: Snapshot, today: date, currency: str) -> str:
+    wanted = parse_model_id(text)
+    match wanted:
+        case AutoId():
+            raise InvalidRequest("an `auto/…` id has its own failover.")
+        case AliasId():
+            if wanted.name not in aliases:
+                raise InvalidRequest(f"{text!r} is no other alias of this account.")
+            return str(wanted)
+        case ExplicitId():
+            offer = snapshot.offers.get((wanted.provider, wanted.canonical_id))
+            locode = wanted.locode or ("" if offer is None else offer.default_locode)
+            target = Target(wanted.provider, wanted.canonical_id, locode)
+            require_served(target, snapshot, today, currency, even_unavailable=True)
+            return str(target)
 
 
 def require_served(

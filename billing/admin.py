@@ -23,6 +23,7 @@ from gateway.money import ExactDecimalField, plain
 from gateway.pages.admin import BoundedAdmin, ExactSearchAdmin, ValueHistoryAdmin, searched_id, short_id
 
 from . import admin_filters as filters
+from . import admin_policies  # noqa: F401  # registers them
 from .accounts import has_entries, rate_warning
 from .admin_closing import ClosingPages
 from .admin_credit import CREDIT_RIGHT, CreditPages

@@ -9,13 +9,18 @@ from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 
 from accounts import keys
-from accounts.models import ApiKey
+from accounts.models import MOST_TAGS, ApiKey, User
+from accounts.policies import TAG
 from accounts.rate_windows import rate_limits_of
+from billing import policies
+from catalogue.routing.model_ids import shown
+from gateway.errors import InvalidRequest
 
 from .parts.access import AccountContext, account_context, account_page, page_address, signed_in_page
 from .parts.changes import ChangesForm
@@ -63,8 +68,30 @@ def _name_field() -> forms.CharField:
     )
 
 
+class TagsField(forms.CharField):
+    """Reads a key's tags, separated by spaces or commas."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            label="Tags",
+            required=False,
+            help_text=f"Such as team=search env=prod; at most {MOST_TAGS}. Policies and budgets of these tags apply.",
+            widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+        )
+
+    def clean(self, value: Any) -> list[str]:
+        tags = str(super().clean(value)).replace(",", " ").split()
+        try:
+            return policies.checked_tags(tags)
+        except InvalidRequest as error:
+            wrong = next((tag for tag in tags if not TAG.fullmatch(tag)), None)
+            rule = error.rule or error.message
+            text = f"{rule[:1].upper()}{rule[1:]}" if wrong is None else f"{shown(wrong)!r} {rule}"
+            raise forms.ValidationError(text) from None
+
+
 class CreateForm(forms.Form):
-    """Asks for the name and the lifetime of a new key."""
+    """Asks for the name and the lifetime of a new key, and owners for its tags."""
 
     name = _name_field()
     expiry = forms.ChoiceField(
@@ -73,9 +100,12 @@ class CreateForm(forms.Form):
         choices=list(EXPIRY_LABELS.items()),
         initial=keys.DEFAULT_LIFETIME,
     )
+    tags = TagsField()
 
-    def __init__(self, data: Any = None) -> None:
+    def __init__(self, data: Any, current: AccountContext) -> None:
         super().__init__(data, auto_id="create-%s", label_suffix="")
+        if not current.is_owner:  # a tag's budget is spent by every key that has it
+            del self.fields["tags"]
 
     def issue(self, current: AccountContext) -> tuple[ApiKey, str] | None:
         """Creates the key and returns it with its token; None if the form has errors, which it then shows."""
@@ -83,7 +113,10 @@ class CreateForm(forms.Form):
             return None
         try:
             name, lifetime = self.cleaned_data["name"], self.cleaned_data["expiry"]
-            return keys.issue(current.account, name=name, lifetime=lifetime, created_by=current.person)
+            with transaction.atomic():
+                key, token = keys.issue(current.account, name=name, lifetime=lifetime, created_by=current.person)
+                policies.set_tags(key, self.cleaned_data.get("tags", ()), by=current.person)
+            return key, token
         except keys.InvalidKeyName as error:
             self.add_error("name", str(error))
         except keys.KeyNameTaken as error:
@@ -95,7 +128,7 @@ class CreateForm(forms.Form):
 def key_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
     """Lists an account's keys in pages, and creates keys. The answer to the form shows the new key's token."""
     # A redirect or a message cannot show the token, because both would store it.
-    form = CreateForm(request.POST if request.method == "POST" else None)
+    form = CreateForm(request.POST if request.method == "POST" else None, current)
     issued = form.issue(current) if form.is_bound else None
     if issued is not None:
         context = {"key": issued[0], "token": issued[1], "public_url": settings.PUBLIC_URL}
@@ -141,10 +174,25 @@ class LimitsForm(ChangesForm):
         return not self.errors
 
 
+class TagsForm(ChangesForm):
+    """Asks for a key's tags."""
+
+    tags = TagsField()
+
+    def __init__(self, data: Any, key: ApiKey, by: User) -> None:
+        super().__init__(data, {"tags": key.tags}, auto_id="tags-%s")
+        self._key, self._by = key, by
+
+    def save(self) -> bool:
+        if self.is_valid():
+            policies.set_tags(self._key, self.cleaned_data["tags"], by=self._by)
+        return not self.errors
+
+
 @signed_in_page("GET", "HEAD", "POST")
 def key_detail(request: HttpRequest, key_id: UUID) -> HttpResponse:
-    """Shows a key. Its maker and owners can rename it; owners can set its limits."""
-    key, current = _key(request, key_id)
+    """Shows a key. Its maker and owners can rename it; owners can set its limits and tags."""
+    key, current = find_key(request, key_id)
     if not may_change(current, key):
         raise PermissionDenied
     if key.deleted_at is not None:
@@ -152,21 +200,23 @@ def key_detail(request: HttpRequest, key_id: UUID) -> HttpResponse:
         return redirect(page_address("keys", key.account_id))
     sent = request.POST if request.method == "POST" else None
     action = request.POST.get("action")
-    if action == "limits":
+    if action in ("limits", "tags"):
         current.require_owner()
     rename = RenameForm(sent if action == "rename" else None, key)
     limits = LimitsForm(sent if action == "limits" else None, key)
-    form: RenameForm | LimitsForm = limits if action == "limits" else rename
+    tags = TagsForm(sent if action == "tags" else None, key, current.person)
+    changes: dict[str | None, LimitsForm | TagsForm] = {"limits": limits, "tags": tags}
+    form: RenameForm | LimitsForm | TagsForm = changes.get(action, rename)
     if form.is_bound and form.save():
         messages.success(request, f"{key.name} has been saved.")
         return redirect(page_address("keys", key.account_id))
-    return current.page(request, "key", {"key": key, "rename": rename, "limits": limits}, form)
+    return current.page(request, "key", {"key": key, "rename": rename, "limits": limits, "tags": tags}, form)
 
 
 @signed_in_page("GET", "HEAD", "POST")
 def delete_key(request: HttpRequest, key_id: UUID) -> HttpResponse:
     """Asks for a confirmation on GET, and deletes the key on POST."""
-    key, current = _key(request, key_id)
+    key, current = find_key(request, key_id)
     if key.deleted_at is None and not may_change(current, key):
         raise PermissionDenied
     if key.deleted_at is None and request.method != "POST":
@@ -183,7 +233,8 @@ def may_change(current: AccountContext, key: ApiKey) -> bool:
     return current.is_owner or key.created_by_id == current.person.pk
 
 
-def _key(request: HttpRequest, key_id: UUID) -> tuple[ApiKey, AccountContext]:
+def find_key(request: HttpRequest, key_id: UUID) -> tuple[ApiKey, AccountContext]:
+    """Returns a key of an account that the person may see, and that account. Raises Http404."""
     key = get_object_or_404(ApiKey.objects.select_related("created_by"), pk=key_id)
     return key, account_context(request, key.account_id)
 

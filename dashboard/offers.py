@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, TypeVar
+from uuid import UUID
 
 from django import forms
 from django.conf import settings
@@ -12,38 +13,30 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
+from accounts.models import ApiKey
+from accounts.policies import policies_of_key
 from billing.usage.statistics import Days, GroupColumn, Scope, Totals, breakdown
 from catalogue import listing, price_history
-from catalogue.listing import Info, View, auto_info, servable
-from catalogue.models import Modality, Transfer
+from catalogue.listing import Info, View, auto_info, is_allowed, servable
+from catalogue.models import Modality
 from catalogue.routing import health, quota, snapshot
 from catalogue.routing.model_ids import AUTO
 from catalogue.routing.routes import EU, Offer, Route
 from gateway.server.turns import take_turns
 
-from .parts.access import account_context_if_any, signed_in_page
+from .parts.access import AccountContext, account_context_if_any, signed_in_page
+from .parts.policy_words import JURISDICTIONS, TRANSFERS
 from .parts.routes import RouteLine, ShownPrice, lines_of, price_label
 
 PER_PAGE = 50
 OWN_DAYS = 30
 MOST_CHANGES = 50
+MOST_KEYS = 500
 AUTO_NAME = "Automatic routing"
 WITHOUT_ACCOUNT = "EUR"  # the currency of prices for people without an account
-JURISDICTIONS = [
-    ("", "Anywhere"),
-    ("eu-hosted", "EU-hosted"),
-    ("eu-sovereign", "EU-sovereign"),
-    ("cloud-act-free", "Beyond US legal reach"),
-]
 # The sort keys of models and of their routes, lowest first; None is unknown and comes last.
 Measure = Callable[[RouteLine], Decimal | int | None]
 STORAGE = [("", "Anywhere"), (EU, "In the EU only")]
-TRANSFER = [
-    ("", "Any"),
-    (Transfer.NONE, "Never leaves the EU and EEA"),
-    (Transfer.ADEQUACY, "By adequacy decision"),
-    (Transfer.SCC, "By standard clauses"),
-]
 SORTS: dict[str, Measure] = {
     "context": lambda line: line.offer.context_length and -line.offer.context_length,
     "prompt": lambda line: _amount(line.comparable(line.prompt)),
@@ -57,23 +50,29 @@ class ModelsForm(forms.Form):
     """Reads the search and the filters; only staff have `everything`."""
 
     q = forms.CharField(label="Search", required=False, max_length=200)
-    jurisdiction = forms.ChoiceField(required=False, choices=JURISDICTIONS)
+    jurisdiction = forms.ChoiceField(required=False, choices=[("", "Anywhere"), *JURISDICTIONS.items()])
     modality = forms.ChoiceField(required=False, choices=[("", "Any"), *Modality.choices])
     provider = forms.ChoiceField(required=False)
     storage = forms.ChoiceField(label="Data is kept", required=False, choices=STORAGE)
-    transfer = forms.ChoiceField(label="Data transfer", required=False, choices=TRANSFER)
+    transfer = forms.ChoiceField(label="Data transfer", required=False, choices=[("", "Any"), *TRANSFERS.items()])
     zero_data_retention = forms.BooleanField(label="No prompts or answers are kept", required=False)
     confidential = forms.BooleanField(label="Confidential computing", required=False)
     everything = forms.BooleanField(label="Show unavailable models", required=False)
+    key = forms.ChoiceField(label="May be used by", required=False)
     sort = forms.ChoiceField(
         required=False, widget=forms.HiddenInput, choices=[("", ""), *((name, name) for name in SORTS)]
     )
 
-    def __init__(self, data: Mapping[str, Any], providers: Mapping[str, str], *, staff: bool) -> None:
+    def __init__(
+        self, data: Mapping[str, Any], providers: Mapping[str, str], keys: Mapping[str, str], *, staff: bool
+    ) -> None:
         super().__init__(data, label_suffix="")
         self.fields["q"].widget = forms.TextInput(attrs={"type": "search", "placeholder": "Name, id or provider"})
         choices = [("", "Any"), (AUTO, AUTO_NAME), *providers.items()]
         self.fields["provider"] = forms.ChoiceField(required=False, choices=choices)
+        self.fields["key"].choices = [("", "Any key"), *keys.items()]  # type: ignore[attr-defined]
+        if not keys:
+            del self.fields["key"]
         if not staff:
             del self.fields["everything"]
 
@@ -87,6 +86,7 @@ class ModelsForm(forms.Form):
             storage=chosen["storage"] or None,
             transfer=chosen["transfer"] or None,
             confidential=chosen["confidential"],
+            policies=policies_of_key(UUID(chosen["key"])) if chosen.get("key") else (),
         )
 
     def finds(self, offer: Offer, route: Route) -> bool:
@@ -184,17 +184,21 @@ def model_list(request: HttpRequest) -> HttpResponse:
         shown += [(offer, route) for route in (offer.routes.values() if everything else servable(offer, view))]
     names = {offer.upstream.slug: offer.upstream.name for offer, _ in shown}
     form = ModelsForm(
-        request.GET, dict(sorted(names.items(), key=lambda item: item[1].lower())), staff=request.user.is_staff
+        request.GET,
+        dict(sorted(names.items(), key=lambda item: item[1].lower())),
+        _key_names(current),
+        staff=request.user.is_staff,
     )
     if not form.is_valid():
         return render(request, "dashboard/models.html", context | {"form": form}, status=422)
-    view = form.within(view)
+    currency = current.account.currency if current else WITHOUT_ACCOUNT
+    view = replace(form.within(view), currency=currency)
     found = []
     for offer, route in shown:
         take_turns()
-        if view.passes(route) and view.modality in (None, offer.modality) and form.finds(offer, route):
+        is_chosen = view.passes(route) and view.modality in (None, offer.modality) and form.finds(offer, route)
+        if is_chosen and is_allowed(catalogue, view, route):
             found.append((offer, route))
-    currency = current.account.currency if current else WITHOUT_ACCOUNT
     lines = list(lines_of(found, catalogue, view, currency, health.recent_calls(now)))
     provider, sort = form.cleaned_data["provider"], form.cleaned_data["sort"]
     # A filter by provider leaves out automatic routing, which may choose other providers.
@@ -288,6 +292,14 @@ def models_of(lines: Iterable[RouteLine], autos: Iterable[Info], sort: str) -> l
     if sort:
         models.sort(key=lambda model: _last_if_unknown(SORTS[sort](model.routes[0])))
     return models
+
+
+def _key_names(current: AccountContext | None) -> dict[str, str]:
+    """Returns the names of the account's keys by id, as choices of the filter."""
+    if current is None:
+        return {}
+    live = ApiKey.objects.filter(account=current.account, deleted_at=None)
+    return {str(pk): name for pk, name in live.order_by("name").values_list("pk", "name")[:MOST_KEYS]}
 
 
 def _last_if_unknown(value: Decimal | int | None) -> tuple[bool, Decimal]:

@@ -10,6 +10,7 @@ from django.db.models import Model
 from django.urls import URLPattern, reverse
 
 from accounts.models import Account
+from billing.policies import Holder, set_policy
 from catalogue import models
 from tests.every_page import Acme, Page
 
@@ -37,6 +38,7 @@ def open_catalogue() -> None:
 def pages(acme: Acme) -> list[Page]:
     """Returns every page of the admin; the pages of a row use a row that exists."""
     open_catalogue()
+    set_policy(Holder.of_tag(acme.account, "team=search"), {"rpm": 60})
     LogEntry.objects.create(user=acme.owner.user, action_flag=ADDITION, object_id="1", object_repr="a row")
     return [*_general(acme), *(page for table in admin.site._registry for page in _of(table))]
 

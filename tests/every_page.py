@@ -75,6 +75,7 @@ class Acme:
             "key_id": self.key.pk,
             "membership_id": self.member.pk,
             "invitation_id": self.invitation.pk,
+            "tag": "team=search",
             "alias_id": self.alias.pk,
             "canonical_id": "demo/echo",
             "generation_id": self.record.public_id,

@@ -16,6 +16,7 @@ from accounts.models import Account, ApiKey, Membership, User
 from aliases.models import Alias
 from billing.accounts import open_account
 from billing.models import Generation, RequestFailure
+from billing.policies import Holder, set_policy, set_tags
 from demo import sample_data
 from tests.browser import PASSWORD
 from tests.pages import MEMBER, NEWCOMER, OWNER, STAFF
@@ -27,6 +28,7 @@ def write(requests: int) -> None:
     with sample_data.clock_at(timezone.now() - timedelta(days=sample_data.DAYS)):
         open_account("Northwind Research", currency="USD", credit=Decimal(25), owner_email=OWNER)
     _people(account)
+    _policies(account)
     newest = Generation.objects.filter(account=account).latest("created_at")
     ids = {
         "account": account.pk,
@@ -39,6 +41,18 @@ def write(requests: int) -> None:
         "invitation": link(account.invitations.get()),
     }
     sys.stdout.write(json.dumps(ids, default=_plain))
+
+
+def _policies(account: Account) -> None:
+    key, owner = keys.find(account, "staging"), User.objects.get(email=OWNER)
+    assert key is not None
+    set_tags(key, ["env=staging", "team=search"], by=owner)
+    budgets = [{"amount": "5.00", "period": "month"}, {"amount": "1000.00", "period": "total"}]
+    set_policy(Holder.of_key(key), {"zero_data_retention": True, "budget": budgets, "alerts": [1, 80]}, by=owner)
+    set_policy(Holder.of_key(key), {"locodes": ["FR*"], "budget": budgets, "alerts": [1, 80]}, by=owner)
+    set_policy(Holder.of_tag(account, "team=search"), {"budget": [{"amount": "0.00", "period": "day"}]})
+    set_policy(Holder.of_account(account), {"providers": ["mistral", "scaleway"], "rpm": 600}, by=owner)
+    set_policy(Holder.of_default(account), {"jurisdictions": ["eu-sovereign"]}, by=owner)
 
 
 def _plain(value: object) -> str:

@@ -28,10 +28,11 @@ PUBLIC = {
     "invitation",
 }
 OF_NO_ACCOUNT = PUBLIC | {"password"}  # the same for everybody
-FOR_OWNERS = {"member", "remove-member", "change-invitation"}
+FOR_OWNERS = {"key-policy", "member", "remove-member", "change-invitation"}
 DOORS_OF_THE_ADMIN = {"login", "logout", "password_change"}
 FOR_ALL_STAFF = {"index", "jsi18n", "password_change_done"}
 HISTORY = (
+    "accounts_policyevent",
     "admin_logentry",
     "aliases_aliasevent",
     "billing_generation",

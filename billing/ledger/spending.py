@@ -121,6 +121,14 @@ def budget_states(policies: Sequence[AppliedPolicy], today: date) -> Iterator[Bu
             yield BudgetState(policy, budget, 0 if sums is None else sums.in_period(budget.period, today), today)
 
 
+def states_of(policy: Policy, today: date) -> Iterator[BudgetState]:
+    """Yields the state of each budget of a stored policy."""
+    row: Spending | None = getattr(policy, "spending", None)  # the relation raises an AttributeError if there is none
+    sums = [] if row is None else [row.in_day, row.in_week, row.in_month, row.in_total]
+    spent = "" if row is None else " ".join([row.day.isoformat(), *map(str, map(to_units, sums))])
+    return budget_states([AppliedPolicy(policy.level, policy.tag, compiled(policy.rules), spent)], today)
+
+
 def lines_of(rules: Rules) -> list[dict[str, int | str]]:
     """Returns the amounts at which alerts of a policy are due, as `Spending.lines`."""
     return [

@@ -59,8 +59,8 @@ class Plan:
     """Holds the chosen route, and for an `auto/…` id the reason, the other candidates and the skipped providers.
 
     If it `fails_over`, a request whose upstream fails is tried on the others in their order. `excluded` are routes that
-    policies or the status of their provider kept from an `auto/…` request, MOST_EXCLUDED at most. `fallback_reason` says
-    why an alias's target was not the first choice, if it was not.
+    policies or the status of their provider kept from an `auto/…` request, MOST_EXCLUDED at most. `fallback_reason`
+    says why an alias's target is not the route, if it is not.
     """
 
     route: Route

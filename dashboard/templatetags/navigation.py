@@ -24,6 +24,7 @@ SECTIONS = (
     Section("Carbon", "carbon"),
     Section("Billing", "credit"),
     Section("API keys", "keys", ("key", "delete-key")),
+    Section("Policies", "policies", ("account-policy", "default-policy", "tag-policy", "key-policy")),
     Section("Models", "models", ("model",)),
     Section("Playground", "playground"),
     Section("Aliases", "aliases", ("alias", "delete-alias")),

@@ -368,8 +368,8 @@ def test_a_large_catalogue_costs_no_more_queries(
     member: Client, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     offer_many(200)
-    # Queries: the session and the person; the accounts; the spent quotas; the providers' observed calls.
-    with django_assert_num_queries(5):
+    # Queries: the session and the person; the accounts and their keys; the spent quotas; the providers' observed calls.
+    with django_assert_num_queries(6):
         page(member)
 
 
