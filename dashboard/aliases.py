@@ -110,6 +110,31 @@ class RenameForm(forms.Form):
         super().__init__(data, auto_id="rename-%s", label_suffix="", initial={"name": alias.name})
 
 
+class FallbacksForm(forms.Form):
+    """Asks for an alias's fallbacks, one on each line."""
+
+    fallbacks = forms.CharField(
+        label="Fallbacks",
+        required=False,
+        help_text="At most four ids of routes or aliases, one on each line, tried in this order if the target fails.",
+        widget=forms.Textarea(attrs=AS_TYPED | {"rows": 4}),
+    )
+
+    def __init__(self, data: Any, alias: Alias, catalogue: Snapshot, today: date) -> None:
+        super().__init__(data, auto_id="fallbacks-%s", label_suffix="")
+        self.initial = {"fallbacks": "\n".join(alias.fallbacks)}
+        self._alias, self._catalogue, self._today = alias, catalogue, today
+
+    def clean_fallbacks(self) -> list[str]:
+        texts, account = self.cleaned_data["fallbacks"].split(), self._alias.account
+        try:
+            return targets.checked_fallbacks(
+                texts, self._catalogue, self._today, account.pk, account.currency, of=self._alias.name
+            )
+        except ApiError as error:
+            raise forms.ValidationError(error.message) from None
+
+
 class RepointForm(forms.Form):
     """Asks for an alias's new target."""
 
@@ -142,7 +167,7 @@ def alias_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 @signed_in_page("GET", "HEAD", "POST")
 def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
-    """Shows an alias's usage and history, and renames or repoints it."""
+    """Shows an alias's usage and history, renames or repoints it, and sets its fallbacks."""
     alias = Alias.objects.select_related("account").filter(pk=alias_id).first()
     if alias is None:
         return _gone(request, alias_id)
@@ -153,7 +178,8 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     action = request.POST.get("action")
     rename = RenameForm(sent if action == "rename" else None, alias)
     repoint = RepointForm(sent if action == "repoint" else None, alias, snapshot.current(), today)
-    form: forms.Form = rename if action == "rename" else repoint
+    fallbacks = FallbacksForm(sent if action == "fallbacks" else None, alias, snapshot.current(), today)
+    form: forms.Form = {"rename": rename, "fallbacks": fallbacks}.get(str(action), repoint)
     if form.is_valid():
         try:
             changes.change(alias.account_id, alias.name, **form.cleaned_data, expected_id=alias.pk, by=current.person)
@@ -169,6 +195,7 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
         "alias": alias,
         "rename": rename,
         "repoint": repoint,
+        "fallbacks": fallbacks,
         "problem": _problem(alias),
         "rows": stats.rows_of(alias, days=WINDOW_DAYS, today=today),
         "totals": total_of(by_day.values()),
@@ -216,6 +243,8 @@ def _changed(before: Alias, fields: Mapping[str, Any]) -> str:
         if fields["name"] == before.name:
             return f"No change: the name is already {before.full_name}."
         return f"{before.full_name} has been renamed to alias/{fields['name']}."
+    if "fallbacks" in fields:
+        return f"The fallbacks of {before.full_name} have been saved."
     if str(fields["target"]) == before.target:
         return f"No change: the target of {before.full_name} is already {before.target}."
     return f"The target of {before.full_name} is now {fields['target']}."
