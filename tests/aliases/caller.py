@@ -14,7 +14,18 @@ Json = dict[str, Any]
 ALIASES = "/v1/aliases"
 ECHO = "sim/test/echo/FRPAR"  # a target that always exists
 CHUNKS = "sim/test/chunks/DEFRA"  # another target that always exists
-FIELDS = {"id", "name", "full_name", "provider", "canonical_id", "locode", "target", "created_at", "updated_at"}
+FIELDS = {
+    "id",
+    "name",
+    "full_name",
+    "provider",
+    "canonical_id",
+    "locode",
+    "target",
+    "fallbacks",
+    "created_at",
+    "updated_at",
+}
 
 INVALID_NAME = (400, "invalid_request_error", "invalid_alias_name", "name")
 INVALID = (400, "invalid_request_error", "invalid_request_error", None)

@@ -61,6 +61,7 @@ def test_a_target_has_three_forms_and_its_region_any_case(caller: Caller, form: 
         "canonical_id": "test/echo",
         "locode": "FRPAR",
         "target": "sim/test/echo/FRPAR",
+        "fallbacks": [],
     }
     assert reply.headers["Content-Type"] == "application/json"
 
