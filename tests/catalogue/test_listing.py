@@ -177,7 +177,7 @@ def test_created_is_when_the_offer_was_first_seeded_unless_its_file_states_it(se
 
 
 def test_many_offers_are_listed_from_what_was_prepared(seed: Seed, read: Read) -> None:
-    """After the first time, a request queries only the caller and the spent quotas, and builds no further bytes."""
+    """After the first time, a request queries only the caller, the spent quotas and the policies, and builds no further bytes."""
     quota_less = catalogue(model("echo", regions=[region("FRPAR", daily_token_quota=10)]))
     seed(quota_less)
     offer_many(models.Provider.objects.get(slug="sim"))
@@ -186,11 +186,12 @@ def test_many_offers_are_listed_from_what_was_prepared(seed: Seed, read: Read) -
     with CaptureQueriesContext(connection) as queries:
         again = read("/v1/models")
     tables = [query["sql"].split("FROM")[-1].split()[0].strip('"') for query in queries.captured_queries]
-    assert tables == ["catalogue_catalogueversion", "accounts_apikey", "catalogue_routeday"]
+    policies = ["accounts_apikey", "accounts_policy"]  # the key's tags, and what its policies allow
+    assert tables == ["catalogue_catalogueversion", "accounts_apikey", "catalogue_routeday", *policies]
     assert again.content == first.content
     with CaptureQueriesContext(connection) as queries:
         assert read("/v1/models", If_None_Match=first.headers["ETag"]).status_code == 304
-    assert len(queries) == 3
+    assert len(queries) == 5
 
 
 def offer_many(at: models.Provider) -> None:
