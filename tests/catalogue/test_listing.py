@@ -177,7 +177,7 @@ def test_created_is_when_the_offer_was_first_seeded_unless_its_file_states_it(se
 
 
 def test_many_offers_are_listed_from_what_was_prepared(seed: Seed, read: Read) -> None:
-    """After the first time, a request queries only the caller, the spent quotas and the policies, and builds no further bytes."""
+    """After the first time, a request queries the caller, the spent quotas and the policies, and builds no bytes."""
     quota_less = catalogue(model("echo", regions=[region("FRPAR", daily_token_quota=10)]))
     seed(quota_less)
     offer_many(models.Provider.objects.get(slug="sim"))

@@ -117,7 +117,8 @@ def test_an_owner_invites_limits_a_key_and_gets_a_statement_by_keyboard(chromium
 
         page.goto("/notifications")
         page.get_by_label("Low-balance threshold").focus()
-        page.keyboard.type("20\n")
+        page.keyboard.type("20")
+        by_keyboard(page, "button", "Save")
         expect(page.get_by_role("status")).to_contain_text("Notifications saved.")
         expect(page.get_by_label("Low-balance threshold")).to_have_value("20.00")
 

@@ -86,7 +86,7 @@ def test_the_pages_of_policies_fit_a_phone(chromium: Browser, customer: Customer
     rules = {"providers": ["sim"], "models": ["sim/" + "a" * 200], "budget": {"amount": "12345678.90", "period": "day"}}
     for level in ([], ["--default"], ["--tag", f"{'t' * 32}={'v' * 32}"], ["--key", "test"]):
         customer.gateway.manage("set_policy", customer.name, json.dumps(rules), *level).ok()
-    customer.gateway.manage("set_tags", customer.name, f"{'t' * 32}={'v' * 32}", "--key", "test").ok()
+    customer.gateway.manage("set_tags", customer.name, "--key", "test", "--tag", f"{'t' * 32}={'v' * 32}").ok()
     with signed_in(chromium, customer) as page:
         page.goto("/keys")
         key = str(page.get_by_role("link", name="Policy of test").get_attribute("href"))
