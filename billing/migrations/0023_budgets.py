@@ -85,6 +85,11 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["-crossed_at"],
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("told_at", None)), fields=["crossed_at"], name="untold_budget_alerts"
+                    )
+                ],
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("policy", "period", "begins", "percent"), name="one_alert_per_line_and_period"

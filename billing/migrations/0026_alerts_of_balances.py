@@ -26,6 +26,8 @@ def copy_thresholds(apps: StateApps, _editor: BaseDatabaseSchemaEditor) -> None:
 
 
 class Migration(migrations.Migration):
+    reviewed = "it reads the wallets of accounts that have a threshold, locks no row, and writes only to a new table"
+
     dependencies = [
         ("accounts", "0009_policies"),
         ("billing", "0025_claims_of_idempotent_requests"),
@@ -85,12 +87,6 @@ class Migration(migrations.Migration):
             model_name="notice",
             name="claimed_at",
             field=models.DateTimeField(null=True),
-        ),
-        migrations.AddIndex(
-            model_name="budgetalert",
-            index=models.Index(
-                condition=models.Q(("told_at", None)), fields=["crossed_at"], name="untold_budget_alerts"
-            ),
         ),
         migrations.RunPython(copy_thresholds, migrations.RunPython.noop),
     ]

@@ -55,10 +55,15 @@ OURS = {
     (503, "internal_server_error", "service_unavailable", None),  # a stopping replica gives requests up, for any model
     (405, "invalid_request_error", "method_not_allowed", None),
     (426, "invalid_request_error", "upgrade_required", None),
+    (402, "invalid_request_error", "budget_exceeded", None),
+    (403, "permission_error", "policy_denied", "model"),
+    (409, "invalid_request_error", "idempotency_in_progress", None),
+    (409, "invalid_request_error", "idempotency_replayed", None),
+    (409, "invalid_request_error", "idempotency_key_reused", None),
     (503, "provider_unavailable", "provider_unavailable", None),  # every candidate of an auto id failed
 }
 # SDKs retry these by themselves, and should.
-PASSING = {"provider_unavailable", "provider_error", "service_unavailable"} | {
+PASSING = {"provider_unavailable", "provider_error", "service_unavailable", "idempotency_in_progress"} | {
     "provider_timeout",
     "rate_limit_exceeded",
     "internal_server_error",
