@@ -60,6 +60,7 @@ BASIC = (
     EMBEDDED,
     Kind("whole answer by an alias", 16, WHOLE.name, model=ALIAS),
     Kind("whole answer, key without limits", 16, WHOLE.name, key="plain"),
+    Kind("whole answer, key with a policy", 16, WHOLE.name, key="policed"),
     Kind("refusal: 400", 24, WHOLE.name, fields={**CAPPED, "temperature": "hot"}, status=400),
     Kind("refusal: 402", 24, WHOLE.name, key="poor", status=402),
 )

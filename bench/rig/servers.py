@@ -29,6 +29,13 @@ from tests.servers.process import ServerProcess, accepts, free_port
 from tests.servers.redis import PrivateRedis
 
 CREDIT = "1000000"
+# The example of docs/policies.md, as far as the benchmarks' catalogue satisfies it.
+POLICY = {
+    "jurisdictions": ["eu-sovereign"],
+    "locodes": ["FRPAR", "DE*"],
+    "max_price": {"prompt_per_1m_tokens": "1.00"},
+    "budget": {"amount": "1000000.00", "period": "month"},
+}
 # The limits are counted but never reached.
 IP_RATE = "999999999/m"
 START_SECONDS = 300
@@ -216,7 +223,11 @@ def _customers(gateway: BenchGateway, plan: Plan, stack: contextlib.ExitStack) -
     alias = {"name": ALIAS, "target": f"bench/test/{REPLY}/FRPAR"}
     first.http.post("/v1/aliases", json=alias, timeout=START_SECONDS).raise_for_status()
     keys = [customer.another_key("bench", *LIMITS) for customer in customers]
-    other_keys = {"plain": first.key, "poor": poor.another_key("bench", *LIMITS)}
+    other_keys = {
+        "plain": first.key,
+        "policed": first.another_key("policed", *LIMITS, "--policy", json.dumps(POLICY)),
+        "poor": poor.another_key("bench", *LIMITS),
+    }
     return Target(gateway, "bench/test/", keys, other_keys)
 
 
