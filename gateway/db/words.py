@@ -14,9 +14,9 @@ class HasWord(Lookup[Any]):
     def get_prep_lookup(self) -> str:
         return f" {self.rhs} "
 
-    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
         # A word is found by taking it away: `replace` is the one function for this that both databases have.
         column, column_params = self.process_lhs(compiler, connection)
         word, word_params = self.process_rhs(compiler, connection)
         padded = f"' ' || {column} || ' '"
-        return f"replace({padded}, {word}, '') <> {padded}", [*column_params, *word_params, *column_params]
+        return f"replace({padded}, {word}, '') <> {padded}", (*column_params, *word_params, *column_params)
