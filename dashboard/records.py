@@ -35,6 +35,7 @@ from .parts import choices
 from .parts.access import AccountContext, account_context, account_page, signed_in_page
 from .parts.advice import explained
 from .parts.filters import FAILURES, NAMES, OUTCOMES, SERVED, filters
+from .parts.policy_words import excluded_routes
 from .parts.routes import listed_models, other_routes
 
 PAGE_ROWS = 50
@@ -130,6 +131,7 @@ def record_detail(request: HttpRequest, generation_id: str) -> HttpResponse:
         "ending": (record.cost is None and ENDINGS[record.ending].uncharged_text) or ENDINGS[record.ending].text,
         "reason": (record.routing_reason or "").replace("_", " "),
         "fallback": (record.fallback_reason or "").replace("_", " "),
+        "not_used": excluded_routes(record),
     }
     return current.page(request, "usage_record", context)
 
@@ -294,7 +296,9 @@ def _windows(scope: Scope, days: Days) -> Iterator[Window]:
 
 
 def _failure_windows(scope: Scope, days: Days, *, shown: RequestFilter) -> Iterator[Window]:
-    # As `_windows`, but without a tail, since failures are counted when they are written.
+    # As `_windows`, but without a tail, since failures are counted when they are written. They have no tags.
+    if scope.tag is not None:
+        return
     conditions = {name: value for name, value in shown.conditions.items() if name != "has_record"}
     if not conditions and scope == Scope(scope.account_id, scope.key_id):
         yield days.since, days.before

@@ -12,7 +12,7 @@ from django.utils import timezone
 from billing.models import NO_ALIAS
 from billing.usage.replica import from_replica
 from billing.usage.statement import Line
-from billing.usage.statistics import GroupColumn, Row, Scope, Totals, breakdown, hourly
+from billing.usage.statistics import NO_TAG, GroupColumn, Row, Scope, Totals, breakdown, hourly
 from gateway.db.pool import release
 
 from .parts import charts, choices
@@ -30,6 +30,7 @@ GROUP_COLUMNS = {
     Grouping.KEY: ("key_id", "key"),
     Grouping.REGION: ("region",),
     Grouping.ALIAS: ("alias_id", "alias"),
+    Grouping.TAG: ("tag",),
 }
 # Columns of the CSV with the field of Totals that each shows; the currency is the account's.
 FIGURES = {name: name for name in ("requests", "interrupted", "estimated", "prompt_tokens", "completion_tokens")}
@@ -65,10 +66,13 @@ def usage(request: HttpRequest, current: AccountContext) -> HttpResponse:
 def read(choice: Choice) -> dict[str, Any]:
     """Returns the values of the page, with nine SELECTs for the sums and at most two more for names."""
     # 1. The groups in the whole period, those with the highest cost first, and then those with most requests.
-    found = breakdown(choice.scope, choice.days, *COLUMNS_OF_GROUPING[choice.by], with_errors=True)
+    with_errors, is_by_tag = choice.counts_errors, choice.by == Grouping.TAG
+    found = breakdown(choice.scope, choice.days, *COLUMNS_OF_GROUPING[choice.by], with_errors=with_errors)
     sums = [(group_of(row, choice.by), row.totals) for row in found]
     groups = dict(sorted(sums, key=lambda item: (-(item[1].cost or Decimal(0)), -item[1].asked, str(item[0]))))
     drawn = charts.leading(groups)
+    if is_by_tag:  # a rest cannot be drawn: requests with several tags would be missing in it
+        drawn = drawn[: charts.MOST_SERIES]
     names = names_of_groups(choice, {*[*groups][:MOST_LINES], *drawn})
     parts = [_scope_of(choice, group) for group in drawn]
     columns = COLUMNS_OF_GROUPING[choice.by]
@@ -80,25 +84,30 @@ def read(choice: Choice) -> dict[str, Any]:
     by_group: dict[Group, dict[date, Totals]] = {group: {} for group in drawn}
     if parts and is_hourly:
         for hour, row in hourly(choice.scope, choice.days, *columns, parts=parts):
-            by_group[group_of(row, choice.by)][hour] = row.totals
+            if (group := group_of(row, choice.by)) in by_group:  # requests have other tags too, which are not drawn
+                by_group[group][hour] = row.totals
     elif parts:
-        for row in breakdown(choice.scope, choice.days, GroupColumn.DAY, *columns, parts=parts, with_errors=True):
-            by_group[group_of(row, choice.by)][_day(row)] = row.totals
+        for row in breakdown(
+            choice.scope, choice.days, GroupColumn.DAY, *columns, parts=parts, with_errors=with_errors
+        ):
+            if (group := group_of(row, choice.by)) in by_group:
+                by_group[group][_day(row)] = row.totals
     # 3. All usage by day or hour. It is read last, so that it is never less than the groups, which the chart subtracts.
     hours: dict[date, Totals] = {}
     if is_hourly:
         hours |= {hour: row.totals for hour, row in hourly(choice.scope, choice.days)}
-    days = usage_by_day(choice.scope, choice.days)
+    days = usage_by_day(choice.scope, choice.days, with_errors=with_errors)
     chart = charts.Chart(
         choice.days,
         choice.account.currency,
         is_hourly=is_hourly,
+        has_errors=with_errors and not is_hourly,  # failures are not counted by the hour
         series={_text(names, group): slots for group, slots in by_group.items()},
         whole=hours if is_hourly else days,
-        has_more=len(groups) > len(drawn),
+        has_more=len(groups) > len(drawn) and not is_by_tag,
     )
     listed = {group: names[group] for group in [*groups][:MOST_LINES]}
-    whole = total_of(groups.values())
+    whole = total_of(days.values() if is_by_tag else groups.values())
     return {
         "totals": total_of(days.values()),
         "lines": lines_of(choice, groups, listed, whole, where_others_are="All of them are in the CSV."),
@@ -111,6 +120,8 @@ def _scope_of(choice: Choice, group: Group) -> Scope:
     columns: dict[str, Any] = dict(zip(COLUMNS_OF_GROUPING[choice.by], group, strict=True))
     if choice.by == Grouping.ALIAS and group == (None,):
         columns[GroupColumn.ALIAS] = NO_ALIAS
+    if choice.by == Grouping.TAG and group == (None,):
+        columns[GroupColumn.TAG] = NO_TAG
     return replace(choice.scope, **columns)
 
 

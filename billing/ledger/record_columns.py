@@ -208,7 +208,7 @@ RECORD_COLUMNS = (
     RecordColumn("fallback_reason", Section.ROUTE, ROUTING, {ROUTING: "fallback_occurred"}),
     RecordColumn("providers_attempted", Section.ROUTE, ROUTING),
     RecordColumn("providers_skipped", Section.ROUTE, ROUTING),
-    RecordColumn("routes_excluded", Section.ROUTE, ROUTING),
+    RecordColumn("routes_excluded", Section.ROUTE, RECORD | ROUTING),
     RecordColumn("tags", Section.REQUEST, STATEMENT),
     RecordColumn("eu_sovereign", Section.ROUTE),
     # Times

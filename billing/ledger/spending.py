@@ -164,10 +164,7 @@ def settled_by(policy: Policy | Spending) -> "QuerySet[Generation]":
     if policy.key_id is not None:
         return records.filter(key_id=policy.key_id)
     if policy.tag:  # tags are separated by spaces
-        tag = policy.tag
-        return records.filter(
-            Q(tags=tag) | Q(tags__startswith=f"{tag} ") | Q(tags__endswith=f" {tag}") | Q(tags__contains=f" {tag} ")
-        )
+        return records.filter(tags__has_word=policy.tag)
     return records
 
 

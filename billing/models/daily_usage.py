@@ -10,11 +10,11 @@ from uuid import UUID
 from django.db import models
 from django.db.models import Q
 
-from accounts.models import Account, ApiKey
+from accounts.models import LONGEST_TAG, MOST_TAGS, Account, ApiKey
 from catalogue.pricing import FOOTPRINT_PLACES
 from gateway.money import ExactDecimalField, MoneyField
 
-_OF_A_DAY = ["account", "day", "key", "alias_id", "provider", "model", "region", "endpoint", "energy_source"]
+_OF_A_DAY = ["account", "day", "key", "alias_id", "provider", "model", "region", "endpoint", "energy_source", "tags"]
 NO_ALIAS = UUID(int=0)  # instead of null, since a unique constraint allows any number of nulls
 
 
@@ -31,7 +31,7 @@ class UsageWatermark(models.Model):
 
 
 class DailyUsage(models.Model):
-    """Sums up one UTC day of one account, key, alias, route, endpoint and source of energy.
+    """Sums up one UTC day of one account, key, alias, route, endpoint, source of energy and set of tags.
 
     Sums cover the requests that have the figure, whose number is in another column: `priced` requests have `cost`, in
     the account's currency, and `cost_eur`. A sum of zero with a count of zero means that the figure is unknown.
@@ -46,6 +46,8 @@ class DailyUsage(models.Model):
     region = models.CharField(max_length=16)
     endpoint = models.CharField(max_length=12)
     energy_source = models.CharField(max_length=10, blank=True, default="", db_default="")  # empty: unknown
+    # The tags of the records, as they have them; empty: none.
+    tags = models.CharField(max_length=MOST_TAGS * (LONGEST_TAG + 1), blank=True, default="", db_default="")
 
     requests = models.BigIntegerField()
     prompt_tokens = models.BigIntegerField()
@@ -77,7 +79,7 @@ class DailyUsage(models.Model):
     class Meta:
         constraints: ClassVar = [
             # The first columns are those that an account's statistics filter by, so this is their index too.
-            models.UniqueConstraint(fields=_OF_A_DAY, name="one_row_of_usage_per_day_group_and_source"),
+            models.UniqueConstraint(fields=_OF_A_DAY, name="one_row_of_usage_per_day_group_source_and_tags"),
             models.CheckConstraint(
                 condition=Q(requests__gt=0, priced__gte=0, energy_known__gte=0, carbon_known__gte=0),
                 name="daily_usage_counts_something",

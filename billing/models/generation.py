@@ -5,6 +5,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
+import gateway.db.words  # noqa: F401  # adds the lookup `tags__has_word`
 from accounts.models import LONGEST_TAG, MOST_TAGS, Account, ApiKey, currency_code
 from catalogue.pricing import CACHE_COUNTS_DIFFER, CACHE_MISMATCH, FOOTPRINT_PLACES, TOTAL_MISMATCH, Price, cache_writes
 from gateway.ids import generation_id, uuid7

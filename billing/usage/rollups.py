@@ -38,7 +38,7 @@ LOCK_WAIT_MS = 250  # settlements of a busy account wait for some milliseconds o
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 # The columns that records and rows are grouped by.
-GROUP = ("day", "key_id", "alias_id", "provider", "model", "region", "endpoint", "energy_source")
+GROUP = ("day", "key_id", "alias_id", "provider", "model", "region", "endpoint", "energy_source", "tags")
 
 
 def _sums() -> dict[str, Any]:
@@ -249,7 +249,8 @@ def _add(account_id: UUID, found: list[dict[str, Any]]) -> None:
     changed = []
     for sums in found:
         group = {name: sums[name] for name in GROUP}
-        group |= {"alias_id": sums["alias_id"] or NO_ALIAS, "energy_source": sums["energy_source"] or ""}
+        group["alias_id"] = sums["alias_id"] or NO_ALIAS
+        group |= {"energy_source": sums["energy_source"] or "", "tags": sums["tags"] or ""}
         row = rows.get(tuple(group.values())) or DailyUsage(account_id=account_id, **group, **_ZEROS)
         for name in SUMS:
             setattr(row, name, _plus(getattr(row, name), sums[SUM_PREFIX + name]))

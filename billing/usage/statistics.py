@@ -27,11 +27,12 @@ from .request_failures import INFERENCE
 from .rollups import BEGINNING, EXACT_SUMS, KNOWN_BY, SUM_PREFIX, SUMS, sums_by
 
 ONE_DAY = timedelta(days=1)
+NO_TAG = ""  # instead of a tag: the usage without tags
 ROWS_AT_ONCE = 200  # fetched from the database at once
 
 
 class GroupColumn(StrEnum):
-    """Lists the columns that usage can be grouped by."""
+    """Lists what usage can be grouped by. A request with several tags counts in the group of each of them."""
 
     DAY = "day"
     KEY = "key_id"
@@ -40,11 +41,15 @@ class GroupColumn(StrEnum):
     MODEL = "model"
     REGION = "region"
     SOURCE = "energy_source"
+    TAG = "tag"
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Selects the usage of an account or a part of it; `alias_id=NO_ALIAS` selects the usage without an alias."""
+    """Selects the usage of an account or a part of it.
+
+    `alias_id=NO_ALIAS` selects the usage without an alias, and `tag=NO_TAG` the usage without tags.
+    """
 
     account_id: UUID
     key_id: UUID | None = None
@@ -52,18 +57,23 @@ class Scope:
     provider: str | None = None
     model: str | None = None
     region: str | None = None
+    tag: str | None = None
 
     @property
     def of_rows(self) -> dict[str, Any]:
         """Returns filter conditions for rolled-up rows."""
-        chosen = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in chosen.items() if value is not None}
+        chosen = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "tag"}
+        conditions = {name: value for name, value in chosen.items() if value is not None}
+        if self.tag is not None:
+            conditions |= {"tags": ""} if self.tag == NO_TAG else {"tags__has_word": self.tag}
+        return conditions
 
     @property
     def of_records(self) -> dict[str, Any]:
         """Returns filter conditions for records."""
         conditions = self.of_rows
-        return conditions | {"alias_id": None} if self.alias_id == NO_ALIAS else conditions
+        conditions |= {"alias_id": None} if self.alias_id == NO_ALIAS else {}
+        return conditions | {"tags": None} if self.tag == NO_TAG else conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +179,10 @@ _figures = attrgetter(*(field.name for field in fields(Totals)))
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Holds the totals of one group. None: not grouped by this column, no alias, or the energy's source is unknown."""
+    """Holds the totals of one group.
+
+    None: not grouped by this column, no alias, no tags, or the energy's source is unknown.
+    """
 
     totals: Totals
     day: date | None = None
@@ -179,6 +192,7 @@ class Row:
     model: str | None = None
     region: str | None = None
     energy_source: str | None = None
+    tag: str | None = None
 
 
 def totals(scope: Scope, days: Days) -> Totals:
@@ -192,7 +206,7 @@ def breakdown(
     """Returns a row for each group that has a request, sorted by group, with two SELECTs, each by an index.
 
     `parts` restricts it to usage in at least one of them. `with_errors` adds errors, and groups that have only errors,
-    with a third SELECT.
+    with a third SELECT; errors have no tags, so neither the scope nor the groups may have them then.
     """
     merged: dict[tuple[Any, ...], Totals] = {}
     failed = _failed(scope, days, by, parts) if with_errors else ()
@@ -210,11 +224,14 @@ def hourly(scope: Scope, days: Days, *by: GroupColumn, parts: Sequence[Scope] = 
         created_at__gte=days.since,
         created_at__lt=days.before,
     )
-    rows = []
-    for found in sums_by(records, "hour", *by).iterator(ROWS_AT_ONCE):
+    merged: dict[tuple[datetime, tuple[Any, ...]], Totals] = {}
+    for found in sums_by(records, "hour", *_columns(by)).iterator(ROWS_AT_ONCE):
         take_turns()
-        rows.append((found["hour"], Row(_read(found), **dict(zip(by, _group(found, by), strict=True)))))
-    return rows
+        part = _read(found)
+        for group in _groups(found, by, scope.tag):
+            at = found["hour"], group
+            merged[at] = merged[at] + part if at in merged else part
+    return [(hour, Row(part, **dict(zip(by, group, strict=True)))) for (hour, group), part in merged.items()]
 
 
 def _parts(
@@ -223,7 +240,9 @@ def _parts(
     """Yields each group's sums, from rolled-up rows and from the tail."""
     for found in select(scope, days, by, parts).iterator(ROWS_AT_ONCE):
         take_turns()
-        yield _group(found, by), _read(found)
+        part = _read(found)
+        for group in _groups(found, by, scope.tag):
+            yield group, part
 
 
 def _failed(
@@ -247,8 +266,23 @@ def failures_by(failures: QuerySet[FailureDay], *columns: str) -> Iterator[tuple
         yield tuple(group), Totals(errors=int(errors), unserved=int(left))
 
 
+def _columns(by: tuple[GroupColumn, ...]) -> tuple[str, ...]:
+    """Returns the columns of rows and records to group by: all tags of a request are in one."""
+    return tuple("tags" if each is GroupColumn.TAG else each for each in by)
+
+
+def _groups(found: dict[str, Any], by: tuple[GroupColumn, ...], only: str | None) -> Iterator[tuple[Any, ...]]:
+    """Yields the groups that a row counts in: one, or one for each of its tags, or only the one of the scope's tag."""
+    if GroupColumn.TAG not in by:
+        yield _group(found, by)
+        return
+    for tag in (found["tags"] or "").split() or [NO_TAG]:
+        if only in (None, tag):
+            yield _group(found | {"tag": tag}, by)
+
+
 def _group(found: dict[str, Any], by: tuple[GroupColumn, ...]) -> tuple[Any, ...]:
-    """Returns a row's group, with None instead of NO_ALIAS and of an empty source of energy."""
+    """Returns a row's group, with None instead of NO_ALIAS, NO_TAG and an empty source of energy."""
     return tuple(None if found[name] in (NO_ALIAS, "") else found[name] for name in by)
 
 
@@ -269,7 +303,7 @@ def select(
     )
     some = _any_of(part.of_rows for part in parts)
     rows = DailyUsage.objects.filter(some, **scope.of_rows, day__range=(days.first, days.last))
-    group = ("account_id", *by)  # there is only one account: without `by`, it puts all into one group
+    group = ("account_id", *_columns(by))  # there is only one account: without `by`, it puts all into one group
     sums = {SUM_PREFIX + name: Sum(name) for name in SUMS}
     rolled_up: QuerySet[Any, dict[str, Any]] = rows.order_by().values(*group).annotate(**sums)
     return rolled_up.union(sums_by(tail, *group), all=True)

@@ -271,7 +271,11 @@ def _usage_by_day(
     for day, of_day in groupby(rows, lambda row: row[1]["day"]):
         known: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}
         for is_stored, row in of_day:
-            group = (row["key_id"], row["alias_id"] or NO_ALIAS, *(row[name] for name in GROUP_WITHOUT_SOURCE[3:]))
+            group = (
+                row["key_id"],
+                row["alias_id"] or NO_ALIAS,
+                *(row[name] or "" for name in GROUP_WITHOUT_SOURCE[3:]),
+            )
             known[is_stored][group] = {name: row[SUM_PREFIX + name] or 0 for name in SUMS}
         of_records, of_rows = known
         groups = of_records.keys() & of_rows.keys()

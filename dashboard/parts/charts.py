@@ -76,6 +76,7 @@ class Chart:
     days: Days
     currency: str
     is_hourly: bool
+    has_errors: bool
     series: Mapping[str, Slots]
     whole: Slots
     has_more: bool
@@ -83,9 +84,9 @@ class Chart:
     def data(self) -> dict[str, Any]:
         """Returns the JSON of the chart: `is_hourly`, `days`, and `measures` with a list of `values` for each group."""
         # Each measure draws the groups that lead in it, and all others as one. A value is null if no request of the
-        # slot has the figure; without requests it is zero, or null for a mean. Failures are not counted by the hour.
+        # slot has the figure; without requests it is zero, or null for a mean.
         dates = self._dates()
-        measures = [one for one in _measures(self.currency) if not (self.is_hourly and one.name == "errors")]
+        measures = [one for one in _measures(self.currency) if self.has_errors or one.name != "errors"]
         sums = {name: total_of(slots.values()) for name, slots in self.series.items()}
         others = functools.cache(self._without)
         drawn = []

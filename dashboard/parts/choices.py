@@ -14,9 +14,10 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from accounts.models import Account, ApiKey
+from accounts.policies import TAG
 from aliases.models import Alias, AliasEvent
 from billing.models import NO_ALIAS
-from billing.usage.statistics import Days, GroupColumn, Scope
+from billing.usage.statistics import NO_TAG, Days, GroupColumn, Scope
 
 DEFAULT_DAYS = "30"
 WINDOWS = {
@@ -37,6 +38,7 @@ REPORTED = {
 }
 MONTHS = {"month": 1, "quarter": 3, "year": 12}
 WITHOUT_ALIAS = "none"  # stands in the address for usage without an alias
+WITHOUT_TAG = "none"  # the same for tags, which always have a "="
 LONGEST = 400  # characters; ids of catalogues are far shorter
 MOST_DAYS = 366
 USUAL_DAYS = 30
@@ -50,6 +52,7 @@ class Grouping(StrEnum):
     KEY = "key"
     REGION = "region"
     ALIAS = "alias"
+    TAG = "tag"
 
 
 COLUMNS_OF_GROUPING: dict[Grouping, tuple[GroupColumn, ...]] = {
@@ -57,6 +60,7 @@ COLUMNS_OF_GROUPING: dict[Grouping, tuple[GroupColumn, ...]] = {
     Grouping.KEY: (GroupColumn.KEY,),
     Grouping.REGION: (GroupColumn.REGION,),
     Grouping.ALIAS: (GroupColumn.ALIAS,),
+    Grouping.TAG: (GroupColumn.TAG,),
 }
 # A link to a part of usage groups it by the first of these that it is not narrowed to.
 WITHIN = (Grouping.MODEL, Grouping.REGION, Grouping.KEY, Grouping.ALIAS)
@@ -143,6 +147,7 @@ class Choice:
     alias: AliasName | None = None
     model: str | None = None
     region: str | None = None
+    tag: str | None = None  # NO_TAG: the usage without tags
     extra: Mapping[str, str] = field(default_factory=dict)  # further fields of the page's address
     offered_windows: Mapping[str, str] = field(default_factory=lambda: WINDOWS)
 
@@ -150,12 +155,19 @@ class Choice:
     def scope(self) -> Scope:
         provider, _, model = (self.model or "").partition("/")
         key_id = None if self.key is None else self.key.pk
-        return Scope(self.account.pk, key_id, self.alias_id, provider or None, model or None, self.region)
+        return Scope(self.account.pk, key_id, self.alias_id, provider or None, model or None, self.region, self.tag)
+
+    @property
+    def counts_errors(self) -> bool:
+        """Tells whether errors can be counted: requests that failed have no tags."""
+        return self.tag is None and self.by != Grouping.TAG
 
     @property
     def narrowing(self) -> dict[str, str]:
         alias_id = WITHOUT_ALIAS if self.alias_id == NO_ALIAS else self.alias_id
-        fields = {"model": self.model, "key": self.key and self.key.pk, "region": self.region, "alias": alias_id}
+        tag = WITHOUT_TAG if self.tag == NO_TAG else self.tag
+        fields = {"model": self.model, "key": self.key and self.key.pk, "region": self.region}
+        fields |= {"alias": alias_id, "tag": tag}
         return {name: str(value) for name, value in fields.items() if value is not None}
 
     @property
@@ -248,6 +260,7 @@ def read(
         alias=alias,
         model=_id(query.get("model"), parts=2),
         region=_id(query.get("region"), parts=1),
+        tag=_tag(query.get("tag")),
         extra={name: query[name] for name in extra if name in query},
         offered_windows=windows,
     )
@@ -296,6 +309,14 @@ def _alias(account: Account, text: str | None) -> tuple[UUID | None, AliasName |
     if name is None:
         raise Http404
     return alias_id, name
+
+
+def _tag(text: str | None) -> str | None:
+    if text is None or TAG.fullmatch(text):
+        return text
+    if text == WITHOUT_TAG:
+        return NO_TAG
+    raise Http404
 
 
 def _uuid(text: str) -> UUID:

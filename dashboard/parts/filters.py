@@ -10,10 +10,11 @@ from uuid import UUID
 
 from accounts.models import ApiKey
 from billing.models import NO_ALIAS, DailyUsage, FailureDay
+from billing.usage.statistics import NO_TAG
 from gateway.observing.request_events import Outcome
 from gateway.server.turns import take_turns
 
-from .choices import WITHOUT_ALIAS, Choice, names_of_aliases
+from .choices import WITHOUT_ALIAS, WITHOUT_TAG, Choice, names_of_aliases
 
 SERVED, FAILURES = "served", "failures"
 # The outcomes of requests, as in addresses and as on pages; all but the first two are outcomes of failures.
@@ -25,9 +26,9 @@ OUTCOMES = {
     Outcome.BROKEN.value: "Broken streams",
     Outcome.CLIENT_LEFT.value: "Client disconnected",
 }
-NAMES = ("outcome", "status", "model", "key", "region", "alias")
+NAMES = ("outcome", "status", "model", "key", "region", "alias", "tag")
 MOST_KEYS = 500
-MOST_GROUPS = 2000  # of routes and aliases, in the days that are shown
+MOST_GROUPS = 2000  # of routes, aliases and tags, in the days that are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +50,15 @@ class Filter:
 
 
 def filters(choice: Choice) -> list[Filter]:
-    """Returns the six filters, with the chosen values among the options even if the days have no such request."""
+    """Returns the seven filters, with the chosen values among the options even if the days have no such request."""
     chosen = {**choice.narrowing, **choice.extra}
-    models, regions, aliases, statuses = _groups(choice)
+    models, regions, aliases, tags, statuses = _groups(choice)
     if choice.model:
         models.add(choice.model)
     if choice.region:
         regions.add(choice.region)
+    if choice.tag is not None and choice.tag != NO_TAG:
+        tags.add(choice.tag)
     if choice.alias_id is not None and choice.alias_id != NO_ALIAS:
         aliases.add(choice.alias_id)
     alias_names = ((str(id_), alias.text) for id_, alias in names_of_aliases(choice.account, aliases).items())
@@ -67,6 +70,7 @@ def filters(choice: Choice) -> list[Filter]:
         ("key", "Key", _keys(choice)),
         ("region", "Region", ((each, each) for each in sorted(regions))),
         ("alias", "Alias", [(WITHOUT_ALIAS, "None"), *sorted(alias_names, key=itemgetter(1))]),
+        ("tag", "Tag", [(WITHOUT_TAG, "None"), *((each, each) for each in sorted(tags))]),
     )
     return [
         Filter(name, label, [Option(value, text, value == chosen.get(name)) for value, text in options])
@@ -89,23 +93,27 @@ def _keys(choice: Choice) -> list[tuple[str, str]]:
     ]
 
 
-def _groups(choice: Choice) -> tuple[set[str], set[str], set[UUID], set[str]]:
-    """Returns the models, regions and aliases used in the days, and the statuses of failures."""
+def _groups(choice: Choice) -> tuple[set[str], set[str], set[UUID], set[str], set[str]]:
+    """Returns the models, regions, aliases and tags used in the days, and the statuses of failures."""
     models: set[str] = set()
     regions: set[str] = set()
     aliases: set[UUID] = set()
+    tags: set[str] = set()
     statuses: set[str] = set()
     chosen = {"account_id": choice.account.pk, "day__range": (choice.days.first, choice.days.last)}
-    served = DailyUsage.objects.filter(**chosen).values_list("provider", "model", "region", "alias_id")
+    served = DailyUsage.objects.filter(**chosen).values_list("provider", "model", "region", "alias_id", "tags")
     failed = FailureDay.objects.filter(**chosen).values_list("provider", "model", "region", "alias_id", "status")
     groups: Iterable[tuple[Any, ...]] = chain(*(rows.distinct()[:MOST_GROUPS] for rows in (served, failed)))
-    for provider, model, region, alias_id, *status in groups:
+    for provider, model, region, alias_id, detail in groups:
         take_turns()
-        statuses.update(map(str, status))
+        if isinstance(detail, str):
+            tags.update(detail.split())
+        else:
+            statuses.add(str(detail))
         if provider:
             models.add(f"{provider}/{model}")
         if region:
             regions.add(region)
         if alias_id != NO_ALIAS:
             aliases.add(alias_id)
-    return models, regions, aliases, statuses
+    return models, regions, aliases, tags, statuses

@@ -10,7 +10,7 @@ from accounts.models import ApiKey
 from billing.usage.statistics import Row, Totals, breakdown
 
 from .charts import total_of
-from .choices import COLUMNS_OF_GROUPING, WITHOUT_ALIAS, Choice, Grouping, names_of_aliases
+from .choices import COLUMNS_OF_GROUPING, WITHOUT_ALIAS, WITHOUT_TAG, Choice, Grouping, names_of_aliases
 
 MOST_LINES = 100
 PERCENT = Decimal(100)
@@ -91,6 +91,9 @@ def names_of_groups(choice: Choice, groups: Collection[Group]) -> dict[Group, Gr
         for alias_id, name in names_of_aliases(choice.account, ids).items():
             names[(alias_id,)] = GroupName(name.text, str(alias_id), is_deleted=name.is_deleted)
         names[(None,)] = GroupName("no alias", WITHOUT_ALIAS)
+    elif choice.by == Grouping.TAG:
+        names = {(tag,): GroupName(str(tag), str(tag)) for (tag,) in groups}
+        names[(None,)] = GroupName("no tag", WITHOUT_TAG)
     else:
         for group in groups:
             text = "/".join(map(str, group))

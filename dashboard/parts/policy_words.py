@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from accounts.models import Policy, PolicyEvent
+from billing.models import Generation
 from catalogue.models import PER_MILLION, PRICES
 
 JURISDICTIONS = {
@@ -58,6 +59,7 @@ NO_RULE = "no rule"
 NOTHING = "nothing is allowed"
 NO_ALERTS = "no share of a budget"
 NO_TAGS = "none"
+DOWN = "down"  # stands for a rule if the gateway passed by a provider (catalogue.routing.plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,19 @@ def changes_of(event: PolicyEvent, currency: str) -> Iterator[ChangeLine]:
     for name, label in LABELS.items():
         if old.get(name) != new.get(name):
             yield ChangeLine(event, label, *(_words(name, rules.get(name), currency) for rules in (old, new)))
+
+
+def excluded_routes(record: Generation) -> list[dict[str, str]]:
+    """Returns the routes that the request did not use, each with the rule that excluded it and whose rule it is."""
+    return [{"route": each["route"], "why": _why(each["rule"], each["by"])} for each in record.routes_excluded or ()]
+
+
+def _why(rule: str, by: str) -> str:
+    if rule == DOWN:
+        return "its provider was down"
+    level, _, tag = by.partition(" ")
+    whose = f"tag {tag}" if tag else f"the {level}"
+    return f"{LABELS.get(rule, rule)}, a rule of {whose}"
 
 
 def budgets_of(rules: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -82,6 +82,16 @@ def test_a_row_is_added_to_in_the_course_of_its_day(acme: Account) -> None:
         assert (row["requests"], row["cost"]) == (so_far, so_far * Decimal("0.00084"))
 
 
+def test_records_with_other_tags_have_a_row_of_their_own(acme: Account) -> None:
+    for number, tags in enumerate([None, "team=search", None, "env=prod team=search", "team=search"]):
+        settled_at(START + number * MINUTE, served(acme, tags=tags))
+    advance_until(START + 2 * MINUTE)
+    assert {row["tags"]: row["requests"] for row in rows()} == {"": 2, "team=search": 1}
+    advance_all()
+    assert {row["tags"]: row["requests"] for row in rows()} == {"": 2, "team=search": 2, "env=prod team=search": 1}
+    assert equals_the_records(acme)
+
+
 def test_batches_follow_one_another_in_time(acme: Account) -> None:
     records = serve_some(acme, 5)
     for seen in (2, 4):

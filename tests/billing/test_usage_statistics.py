@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from accounts.models import Account, ApiKey
 from billing.models import NO_ALIAS, DailyUsage, Generation
-from billing.usage.statistics import Days, GroupColumn, Scope, Totals, breakdown, select, totals
+from billing.usage.statistics import NO_TAG, Days, GroupColumn, Scope, Totals, breakdown, hourly, select, totals
 from catalogue.pricing import Usage
 from gateway.ids import uuid7
 from tests.billing.api import seconds, store
@@ -47,6 +47,7 @@ served_request = st.fixed_dictionaries(
         "model": st.sampled_from(["test/echo", "test/other"]),
         "region": st.sampled_from(["FRPAR", "global"]),
         "endpoint": st.sampled_from(Generation.Endpoint.values),
+        "tags": st.sampled_from([None, "team=search", "env=prod team=search", "env=prod team=search-eu"]),
         "interrupted": st.booleans(),
         "usage_estimated": st.booleans(),
         "duration_ms": st.integers(0, 10**7),
@@ -171,6 +172,38 @@ def test_requests_without_an_alias_are_a_group_of_their_own(acme: Account) -> No
     settled_at(START + timedelta(hours=1), served(acme))
     found = {row.alias_id: row.totals.requests for row in breakdown(Scope(acme.pk), MONTH, GroupColumn.ALIAS)}
     assert found == {None: 3, ALIASES[0]: 1}
+
+
+@pytest.mark.also_sqlite
+@pytest.mark.parametrize("is_rolled_up", [False, True])
+def test_a_request_counts_in_the_group_of_each_of_its_tags(acme: Account, is_rolled_up: bool) -> None:
+    for tags in (None, "team=search", "env=prod team=search", "env=prod team=search-eu", "xteam=search"):
+        settled_at(START, served(acme, tags=tags))
+    if is_rolled_up:
+        advance_all()
+        assert set(DailyUsage.objects.values_list("tags", "requests")) == {
+            ("", 1),
+            ("team=search", 1),
+            ("env=prod team=search", 1),
+            ("env=prod team=search-eu", 1),
+            ("xteam=search", 1),
+        }
+    scope = Scope(acme.pk)
+    found = {row.tag: row.totals.requests for row in breakdown(scope, MONTH, GroupColumn.TAG)}
+    assert found == {None: 1, "team=search": 2, "env=prod": 2, "team=search-eu": 1, "xteam=search": 1}
+    by_hour = {row.tag: row.totals.requests for _, row in hourly(scope, MONTH, GroupColumn.TAG)}
+    assert by_hour == found
+    assert totals(scope, MONTH).requests == 5
+    of_the_tag = replace(scope, tag="team=search")
+    assert totals(of_the_tag, MONTH).requests == 2
+    assert [(row.tag, row.totals.requests) for row in breakdown(of_the_tag, MONTH, GroupColumn.TAG)] == [
+        ("team=search", 2)
+    ]
+    assert totals(replace(scope, tag="team=searc_"), MONTH).requests == 0
+    assert totals(replace(scope, tag=NO_TAG), MONTH).requests == 1
+    parts = [of_the_tag, replace(scope, tag=NO_TAG)]
+    rows = breakdown(scope, MONTH, GroupColumn.TAG, parts=parts)
+    assert {row.tag: row.totals.requests for row in rows} == {None: 1, "team=search": 2, "env=prod": 1}
 
 
 @pytest.mark.parametrize("is_rolled_up", [False, True])

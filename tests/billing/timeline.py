@@ -1,7 +1,7 @@
 """Settles records on days of one's choice, rolls them up as of a given time, and adds the records up for comparison."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -56,12 +56,14 @@ def watermark(account_id: UUID) -> datetime:
     return UsageWatermark.objects.get(pk=account_id).rolled_until
 
 
-def added_up(records: Iterable[Generation], by: Iterable[GroupColumn] = ()) -> dict[tuple[Any, ...], Totals]:
+def added_up(records: Iterable[Generation], by: Collection[GroupColumn] = ()) -> dict[tuple[Any, ...], Totals]:
     """Adds the records up one by one, without using the product's code for it."""
     groups: dict[tuple[Any, ...], list[Generation]] = defaultdict(list)
     for record in records:
         day = record.created_at.astimezone(UTC).date()
-        groups[tuple(day if name is GroupColumn.DAY else getattr(record, name) for name in by)].append(record)
+        for tag in (record.tags or "").split(" ") if GroupColumn.TAG in by else [""]:
+            own = {GroupColumn.DAY: day, GroupColumn.TAG: tag or None}
+            groups[tuple(own[name] if name in own else getattr(record, name) for name in by)].append(record)
     return {group: _totals(of_group) for group, of_group in groups.items()}
 
 

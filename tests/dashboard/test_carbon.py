@@ -118,8 +118,19 @@ def test_it_is_by_what_usage_is_and_narrowed_by_following_a_link(member: Client,
     assert by_key.startswith(f"test {key_of(account).masked} 2 ")
     (by_alias,) = rows(member.get("/carbon", {"by": "alias"}).text, "groups")
     assert by_alias.removeprefix("no alias") == by_key.removeprefix(f"test {key_of(account).masked}")
+    (by_tag,) = rows(member.get("/carbon", {"by": "tag"}).text, "groups")
+    assert by_tag.removeprefix("no tag") == by_alias.removeprefix("no alias")
     assert member.get("/carbon", {"by": "day"}).status_code == 404
     assert "No requests in this period" in words(member, "/carbon", since=day_ago(5), until=day_ago(4))
+
+
+def test_by_tag_a_request_counts_in_each_of_its_tags(member: Client, account: Account) -> None:
+    used(account, 1, **ESTIMATED, tags="env=prod team=search")
+    html = member.get("/carbon", {"by": "tag"}).text
+    prod, search = rows(html, "groups")
+    assert prod.removeprefix("env=prod") == search.removeprefix("team=search")
+    assert "counts in the line of each of them" in plain(html)
+    assert rows(member.get("/carbon", {"tag": "none"}).text, "groups") == []
 
 
 def test_its_sums_are_those_of_the_statement_added_up_by_a_third_program(

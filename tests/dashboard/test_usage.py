@@ -335,18 +335,73 @@ def test_a_hundred_groups_are_listed_and_the_others_in_one_line(member: Client, 
     assert lines[-1].startswith("3 others All of them are in the CSV. 3 3,000 / 600 0.0025 2.9 %")
 
 
-@pytest.mark.parametrize("by", ["model", "key", "region", "alias"])
+@pytest.mark.parametrize("by", ["model", "key", "region", "alias", "tag"])
 def test_the_number_of_queries_does_not_grow(
     member: Client, account: Account, by: str, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     for number in range(12):
         key = new_key(account, f"key {number}")[0]
-        used(account, number, key=key, model=f"test/m{number}", region=f"R{number}", alias_id=uuid7())
+        used(
+            account, number, key=key, model=f"test/m{number}", region=f"R{number}", alias_id=uuid7(), tags=f"a={number}"
+        )
     advance_all()
     used(account)
     # Queries: session, user, accounts; sums by group, by both and by day, each with the watermark; the groups' names.
-    with django_assert_num_queries(3 + 3 * 3 + {"key": 1, "alias": 2}.get(by, 0)):
+    # Errors have no tags.
+    with django_assert_num_queries(3 + 3 * 3 + {"key": 1, "alias": 2, "tag": -3}.get(by, 0)):
         page(member, by=by)
+
+
+def test_usage_by_tag_counts_a_request_in_each_of_its_tags(member: Client, account: Account) -> None:
+    for days, tags in enumerate([None, "env=prod team=search", "team=search"]):
+        used(account, days, tags=tags)
+    advance_all()
+    html = page(member, by="tag")
+    assert "A request with several tags counts in the line of each of them" in seen(html)
+    assert [row.partition(" 1,000")[0].partition(" 2,000")[0] for row in rows(html, "groups")] == [
+        "team=search 2",
+        "env=prod 1",
+        "no tag 1",
+    ]
+    assert [re.search(r"[\d.]+ %", row)[0] for row in rows(html, "groups")] == ["66.7 %", "33.3 %", "33.3 %"]  # type: ignore[index]
+    drawn = chart(member, by="tag")
+    assert {*drawn["groups"]} == {"team=search", "env=prod", "no tag"}
+    assert "errors" not in drawn["measures"]
+    assert "Error rate" not in seen(html)
+    assert "Requests that failed have no tags" in seen(html)
+
+
+def test_many_tags_are_drawn_without_a_rest(member: Client, account: Account) -> None:
+    for number in range(10):
+        used(account, number, tags=f"a={number} team=search")
+    drawn = chart(member, by="tag")
+    assert len(drawn["groups"]) == 6
+    assert drawn["groups"][0] == "team=search"
+    assert "Other" not in drawn["groups"]
+    today = chart(member, by="tag", days="1")
+    assert sorted(today["groups"]) == ["a=0", "team=search"]
+
+
+def test_usage_narrows_to_a_tag_and_to_requests_without_one(member: Client, account: Account) -> None:
+    for days, tags in enumerate([None, "env=prod team=search", "team=search-eu"]):
+        used(account, days, tags=tags, model=f"test/m{days}")
+    (narrowed,) = links(page(member, by="tag"), "team=search")[:1]
+    for _ in range(2):
+        html = member.get(narrowed).text
+        assert "tag team=search" in seen(html)
+        assert [row.split()[0] for row in rows(html, "groups")] == ["sim/test/m1"]
+        without = page(member, tag="none")
+        assert [row.split()[0] for row in rows(without, "groups")] == ["sim/test/m0"]
+        (own,) = rows(page(member, by="tag", tag="team=search"), "groups")
+        assert own.startswith("team=search 1 ")
+        advance_all()
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("tag", ["", "search", "TEAM=search", "team=search env=prod", "a=b\0"])
+def test_what_is_no_tag_is_not_found(member: Client, account: Account, path: str, tag: str) -> None:
+    if not (path == "/usage/records" and tag == ""):  # there a form without filters sends it
+        assert member.get(path, {"tag": tag}).status_code == 404
 
 
 def test_names_are_escaped(member: Client, account: Account) -> None:

@@ -77,6 +77,15 @@ def test_keys_and_aliases_come_with_id_and_name(member: Client, account: Account
     assert [(line["region"], line["requests"]) for line in lines] == [("FRPAR", "1")]
 
 
+def test_each_tag_is_a_line_and_usage_without_tags_has_an_empty_one(member: Client, account: Account) -> None:
+    for tags in (None, "env=prod team=search"):
+        used(account, tags=tags)
+    _, lines = download(member, by="tag")
+    assert [(line["tag"], line["requests"]) for line in lines] == [("", "1"), ("env=prod", "1"), ("team=search", "1")]
+    _, lines = download(member, by="model", tag="team=search")
+    assert [line["requests"] for line in lines] == ["1"]
+
+
 def test_every_group_is_in_it(member: Client, account: Account) -> None:
     for number in range(105):
         used(account, model=f"test/m{number}")

@@ -26,7 +26,7 @@ from dashboard.parts import filters
 from dashboard.records import PAGE_ROWS, select
 from gateway.ids import uuid7
 from tests.billing.api import seconds, store
-from tests.billing.records import MEMBER, open_for
+from tests.billing.records import MEMBER, fail, open_for
 from tests.billing.timeline import advance_all, advance_until
 from tests.dashboard.usage import day_ago, links, noon, rows, used, words
 from tests.examples import examples
@@ -144,6 +144,25 @@ def test_requests_without_an_alias_can_be_listed(member: Client, account: Accoun
         advance_until(noon(3))
         assert listed(member.get("/usage/records", {"alias": "none"}).text)[0] == record.public_id
     assert len(listed(member.get("/usage/records", {"alias": "none"}).text)) == 2
+
+
+def test_requests_with_a_tag_and_without_can_be_listed(member: Client, account: Account) -> None:
+    fail(account)
+    tagged = used(account, 1, tags="env=prod team=search")
+    used(account, 1, tags="env=prod team=search-eu")
+    without = used(account, 1)
+    for _ in range(2):
+        html = member.get("/usage/records", {"tag": "team=search"}).text
+        assert listed(html) == [tagged.public_id]
+        assert "is not offered by" not in html
+        assert "Failed requests have no tags, so they are not listed." in html
+        assert '<option value="team=search" selected>' in html
+        assert listed(member.get("/usage/records", {"tag": "none"}).text) == [without.public_id]
+        advance_all()
+    html = member.get("/usage/records").text
+    assert '<option value="team=search-eu">' in html
+    assert "is not offered by" in html
+    assert [row for row in rows(html, "records") if "env=prod team=search " in row]
 
 
 ROWS = 2000
@@ -295,6 +314,23 @@ def test_a_record_shows_everything_that_it_froze(member: Client, account: Accoun
         "Grid intensity 44 g CO₂e per kWh",
     ):
         assert expected in text
+
+
+def test_a_record_shows_the_routes_that_were_not_used_and_why(member: Client, account: Account) -> None:
+    excluded = [
+        {"route": "second/test/echo/FRPAR", "rule": "providers", "by": "key"},
+        {"route": "third/test/echo/FRPAR", "rule": "jurisdictions", "by": "tag team=search"},
+        {"route": "fourth/test/echo/FRPAR", "rule": "down", "by": "gateway"},
+    ]
+    record = used(account, routes_excluded=excluded, tags="env=prod team=search")
+    shown = words(member, f"/usage/records/{record.public_id}")
+    assert (
+        "Not used second/test/echo/FRPAR Providers, a rule of the key "
+        "third/test/echo/FRPAR Jurisdictions, a rule of tag team=search "
+        "fourth/test/echo/FRPAR its provider was down"
+    ) in shown
+    assert "Tags env=prod team=search" in shown
+    assert "Not used" not in words(member, f"/usage/records/{used(account).public_id}")
 
 
 def test_a_record_shows_the_bounds_and_the_source_of_its_energy(member: Client, account: Account) -> None:

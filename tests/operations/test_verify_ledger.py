@@ -628,6 +628,7 @@ def test_usage_by_day_in_order_is_said_to_be_so(acme: Account) -> None:
     [
         ("UPDATE billing_dailyusage SET requests = requests + 1", "3 requests for 0.00168"),
         ("UPDATE billing_dailyusage SET provider = 'other'", "2 requests for 0.00168"),
+        ("UPDATE billing_dailyusage SET tags = 'team=search'", "2 requests for 0.00168"),
         ("DELETE FROM billing_dailyusage", "0 requests for 0.00"),
         ("DELETE FROM billing_usagewatermark", "2 requests for 0.00168"),
     ],
