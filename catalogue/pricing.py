@@ -263,7 +263,8 @@ def affordable_completion(price: Price, rates: Rates, prompt: int, units: int) -
 
 
 def _rounded_up(tokens_by_price: int, rates: Rates) -> int:
-    return -(-tokens_by_price * rates.account_units // COST_DIVISOR)
+    units: int = -(-tokens_by_price * rates.account_units // COST_DIVISOR)
+    return units
 
 
 def former_eur_units(price: Price, usage: Usage, rates: Rates) -> int:
