@@ -246,6 +246,27 @@ def expected_units(price: Price, rates: Rates, prompt: int, completion: int) -> 
     return units
 
 
+def most_units(price: Price, rates: Rates, prompt: int, completion: int) -> int:
+    """Returns the most that this number of tokens can cost: each of the prompt at the dearest of its prices.
+
+    Both parts are rounded up.
+    """
+    *of_prompt, of_completion = price.for_prompt(prompt).units
+    return _rounded_up(prompt * max(of_prompt), rates) + _rounded_up(completion * of_completion, rates)
+
+
+def affordable_completion(price: Price, rates: Rates, prompt: int, units: int) -> int | None:
+    """Returns how many tokens an answer can have without `most_units` exceeding `units`; None if they are free."""
+    of_completion = price.for_prompt(prompt).units[-1] * rates.account_units
+    left = units - most_units(price, rates, prompt, 0)
+    return max(0, left * COST_DIVISOR // of_completion) if of_completion else None
+
+
+def _rounded_up(tokens_by_price: int, rates: Rates) -> int:
+    units: int = -(-tokens_by_price * rates.account_units // COST_DIVISOR)
+    return units
+
+
 def former_eur_units(price: Price, usage: Usage, rates: Rates) -> int:
     """Returns the cost in EUR by the rule of older records, which rounded only the sum."""
     return rounded_quotient(sum(_parts(price, usage)) * rates.eur_units, COST_DIVISOR)

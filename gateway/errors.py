@@ -152,6 +152,10 @@ class InvalidRequest(ApiError):
         return self if self.rule is None else InvalidRequest.of_field(f"{path}{self.param or ''}", self.rule)
 
 
+class MaxCostExceeded(InvalidRequest):
+    """400: the request could cost more than a policy or its own `max_cost` allows; the message has both figures."""
+
+
 class InvalidAliasName(InvalidRequest):
     """The alias name breaks the naming rule."""
 

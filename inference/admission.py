@@ -31,6 +31,7 @@ from .authentication import Payer
 from .call import Call, Shape
 from .dialects import DIALECTS
 from .dialects.base import Dialect, encoded
+from .max_cost import within_max_cost
 from .modality import ADAPTERS, FITTING, NAMES, ShapeAdapter
 from .purses import purse_of_account, purses_of_budgets
 from .wire_forms.base import WireForm
@@ -113,13 +114,18 @@ class CallFitter:
         self.form = self.form.over(route)
         self.upstream_call = upstream_call_of(self.form, self.call, route)
 
+    def limit_cost(self, route: Route, payer: Payer) -> None:
+        """Raises MaxCostExceeded if the call could cost more on the route than a policy or the client allows."""
+        if (payer.policies or self.call.max_cost is not None) and not self.call.is_count:
+            self.upstream_call = within_max_cost(self.call, self.upstream_call, route, self.terms, payer)
+
     def fix_terms(self, route: Route) -> None:
         """Raises UnpricedRoute if a price or an exchange rate is unknown."""
         self.terms = terms_of(self.catalogue, route, self.currency)
 
 
 def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> AdmittedRequest:
-    """Checks a request in this order: balance, routing, modality, fields, credentials, price, reservation.
+    """Checks a request in this order: balance, routing, modality, fields, credentials, price, max_cost, reservation.
 
     Raises the ApiError of the first check that fails. The reservation fails if the balance does not cover the request
     in addition to those in flight; a request that only counts tokens needs none.
@@ -140,6 +146,7 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
             now=datetime.now(UTC),
             event=event,
         )
+        fitter.limit_cost(resolution.plan.route, payer)
     upstream = resolution.plan.route.upstream
     admitted = AdmittedRequest(
         form=fitter.form,
@@ -195,6 +202,7 @@ def readmit(admitted: AdmittedRequest, route: Route, *, reason: str) -> Admitted
         fitter = CallFitter(admitted.form, admitted.call, snapshot.current(), admitted.payer.currency)
         fitter.translate(route)
         fitter.fix_terms(route)
+        fitter.limit_cost(route, admitted.payer)
     admitted.event.route, admitted.event.provider = route.id, route.upstream.slug
     readmitted = replace(
         admitted,

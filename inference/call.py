@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
@@ -27,6 +28,7 @@ class Call:
     - `body` goes upstream, in the API of its `shape`. It has no nulls and none of the fields that the gateway owns
       (model, stream, caps), which each dialect writes in its own way.
     - `max_tokens` caps each choice.
+    - `max_cost` is the most that the client lets the request cost, in its account's currency.
     - `sent_fields` names all fields that the client sent, `adjusted_fields` those that are changed or dropped for every
       upstream.
     - `form_state` is what the wire form needs of its request to write the answer.
@@ -40,6 +42,7 @@ class Call:
     stream: bool = False
     include_usage: bool = False
     max_tokens: int | None = None
+    max_cost: Decimal | None = None
     choices: int = 1
     sent_fields: frozenset[str] = frozenset()
     adjusted_fields: tuple[str, ...] = ()

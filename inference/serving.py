@@ -22,6 +22,7 @@ from gateway.errors import (
     NOTHING_BILLED,
     AllProvidersFailed,
     AllProvidersRateLimited,
+    MaxCostExceeded,
     ProviderRateLimited,
     ProviderTimeout,
     UnpricedRoute,
@@ -162,6 +163,8 @@ def _readmit_next(
             return readmit(admitted, route, reason=reason)
         except UnpricedRoute:
             continue  # the catalogue has lost the route's price or exchange rate since the candidates were chosen
+        except MaxCostExceeded:
+            continue  # what failed is the other route: the client could not have known what this one costs
     return None
 
 

@@ -14,6 +14,7 @@ from gateway.edge.strict_fields import CheckedField, ChoiceField, FastSerializer
 from ..call import Call, Shape
 from ..dialects.errors import MalformedReply, UnreadableEmbedding
 from .base import Endpoint, WireForm
+from .gateway_field import GatewayField
 from .sampling import ModelField, pass_through
 
 NUMBERS = frozenset({int, float})
@@ -51,6 +52,7 @@ class EmbeddingsRequest(serializers.Serializer[Any]):
     encoding_format = ChoiceField(choices=("float", "base64"), required=False)
     dimensions = WholeNumberField(minimum=1, required=False)
     user = TextField(required=False)
+    gateway = GatewayField()
 
 
 CHECKS = FastSerializer(EmbeddingsRequest(), "model", "input")
@@ -64,7 +66,11 @@ class EmbeddingForm(WireForm):
     def call(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:
         present, checked = CHECKS.checked(body)
         return Call(
-            shape=Shape.EMBEDDING, model=checked["model"], body=pass_through(present), sent_fields=frozenset(present)
+            shape=Shape.EMBEDDING,
+            model=checked["model"],
+            body=pass_through(present),
+            max_cost=checked.get("gateway"),
+            sent_fields=frozenset(present),
         )
 
     def normalised(self, answer: Mapping[str, Any], call: Call, *, id: str, created: int, model: str) -> dict[str, Any]:

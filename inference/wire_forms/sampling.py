@@ -11,11 +11,12 @@ from gateway.edge.strict_fields import CheckedField, FlagField, NumberField, Obj
 from ..call import Call, Shape
 from ..words import without
 from .framing import HIDES_REASONING
+from .gateway_field import GatewayField
 
 # The gateway's own fields: a dialect writes its form of them. The last three are fields of other routers: `usage` is in
 # every answer, asked for or not.
 OWNED = frozenset(
-    {"model", "stream", "stream_options", "max_tokens", "max_completion_tokens"}
+    {"model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "gateway"}
     | {"usage", "reasoning", "include_reasoning"}
 )
 # The effort that a budget of at least this number of tokens of reasoning asks for.
@@ -58,6 +59,7 @@ class SamplingRequest(serializers.Serializer[Any]):
     usage = ObjectField(required=False)
     reasoning = ObjectField(REASONING_MEMBERS, required=False)
     include_reasoning = FlagField(required=False)
+    gateway = GatewayField()
 
 
 def sampling_call(
@@ -80,6 +82,7 @@ def sampling_call(
         stream=checked.get("stream", False),
         include_usage=bool(checked.get("stream_options", {}).get("include_usage")),
         max_tokens=checked.get("max_completion_tokens", checked.get("max_tokens", default_cap)),
+        max_cost=checked.get("gateway"),
         choices=checked.get("n", 1),
         sent_fields=sent,
         adjusted_fields=tuple(f"reasoning.{name}" for name in reasoning if name not in REASONING_MEMBERS),

@@ -36,6 +36,7 @@ from ...dialects.base import REFUSED_OF_MESSAGES, refuse_fields
 from ...dialects.errors import CONTEXT_OVERFLOW
 from ..base import NO_FILES, Endpoint, WireForm, without_effort
 from ..framing import Framing, Report
+from ..gateway_field import GatewayField
 from ..sampling import ModelField
 from ..signatures import restored_for_route
 from .answers import MessageFraming, message_of
@@ -47,7 +48,7 @@ Json = dict[str, Any]
 ROLES = ("user", "assistant", "system")  # system messages within a conversation are a beta of the API
 MOST_MESSAGES = 100_000
 MOST_TOOLS = 10_000
-OWNED = frozenset({"model", "stream", "max_tokens", "usage"})
+OWNED = frozenset({"model", "stream", "max_tokens", "usage", "gateway"})
 # The names that fields of a chat have in this API.
 CHAT_NAMES = {"stop": "stop_sequences", "response_format": "output_config.format", "parallel_tool_calls": "tool_choice"}
 # Tools that the client runs itself. All others are run by the provider, at prices of their own.
@@ -165,6 +166,7 @@ class CountTokensRequest(serializers.Serializer[Any]):
     output_config = ObjectField({"effort": str, "format": dict}, required=False)
     context_management = CheckedField(_context_management, required=False)
     speed = ChoiceField(("standard",), required=False)  # others have other prices
+    gateway = GatewayField()
 
 
 class MessagesRequest(CountTokensRequest):
@@ -210,6 +212,7 @@ class MessagesForm(WireForm):
             body={name: value for name, value in present.items() if name not in OWNED},
             stream=checked.get("stream", False),
             max_tokens=checked.get("max_tokens"),
+            max_cost=checked.get("gateway"),
             sent_fields=frozenset(present),
             adjusted_fields=stripped,
             headers=headers,

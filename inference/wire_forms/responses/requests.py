@@ -25,6 +25,7 @@ from gateway.errors import InvalidRequest
 from ...call import Call, Shape
 from ...dialects.base import DroppedFields, encoded
 from ..base import note_dropped_within
+from ..gateway_field import GatewayField
 from ..sampling import ModelField, effort_of
 from .conversation import KEPT_NOWHERE, conversation_of
 from .tools import Tool, choice_of, tools_of
@@ -37,11 +38,11 @@ LOGPROBS, ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_conte
 NOT_OF_A_CHAT = frozenset(
     {"model", "input", "instructions", "max_output_tokens", "max_tool_calls", "tools", "tool_choice", "text"}
     | {"reasoning", "include", "metadata", "stream", "stream_options", "truncation", "store", "background"}
-    | {"client_metadata", "prompt_cache_options", "top_logprobs", "usage"}
+    | {"client_metadata", "prompt_cache_options", "top_logprobs", "usage", "gateway"}
 )
-# Fields that are not part of a body that is passed on: dialects write the first four themselves, and the last two are
+# Fields that are not part of a body that is passed on: dialects write the first four themselves, and the others are
 # not for upstreams.
-OWNED = frozenset({"model", "stream", "max_output_tokens", "store", "client_metadata", "usage"})
+OWNED = frozenset({"model", "stream", "max_output_tokens", "store", "client_metadata", "usage", "gateway"})
 # Hints, and a limit that is not enforced, which a chat does not have. An upstream with this API gets the first two.
 UNSENT_IN_A_CHAT = ("prompt_cache_options", "max_tool_calls", "client_metadata")
 UNSENT = frozenset({"client_metadata"})
@@ -135,6 +136,7 @@ class ResponsesRequest(serializers.Serializer[Any]):
     stream_options = ObjectField(required=False)
     truncation = ChoiceField(choices=("auto", "disabled"), required=False)
     store = RefusedField(f"must be false. {KEPT_NOWHERE}")
+    gateway = GatewayField()
     background = RefusedField(f"must be false: an answer is only sent in reply to its request. {KEPT_NOWHERE}")
     previous_response_id = RefusedField(f"must be absent. {KEPT_NOWHERE}")
     conversation = RefusedField(f"must be absent. {KEPT_NOWHERE}")
@@ -187,6 +189,7 @@ def call_of(body: dict[str, Any]) -> Call:
         body=chat,
         stream=checked.get("stream", False),
         max_tokens=checked.get("max_output_tokens"),
+        max_cost=checked.get("gateway"),
         sent_fields=frozenset((*present, *chat, *(("max_tokens",) if "max_output_tokens" in present else ()))),
         adjusted_fields=tuple(dropped),
         original_body={name: value for name, value in present.items() if name not in OWNED},
