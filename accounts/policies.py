@@ -6,7 +6,7 @@ it is. All policies that apply to a key hold together.
 
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
@@ -29,17 +29,43 @@ ROWS, COLUMNS = "\n", "\t"
 
 @dataclass(frozen=True, slots=True)
 class Patterns:
-    """Holds texts in which `*` stands for any characters."""
+    """Holds texts in which `*` stands for any characters.
+
+    They are not compiled to regular expressions: with many stars, one of these takes longer than anybody waits.
+    """
 
     texts: tuple[str, ...]
-    _regex: "re.Pattern[str]" = field(init=False, repr=False, compare=False)
+    _parts: tuple[tuple[str, ...], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        either = "|".join(".*".join(map(re.escape, text.split("*"))) for text in self.texts)
-        object.__setattr__(self, "_regex", re.compile(f"(?s:{either})" if self.texts else "(?!)"))
+        object.__setattr__(self, "_parts", tuple(_parts_of(text) for text in self.texts))
 
     def match(self, text: str) -> bool:
-        return self._regex.fullmatch(text) is not None
+        return any(_matches(parts, text) for parts in self._parts)
+
+
+def _parts_of(text: str) -> tuple[str, ...]:
+    """Returns what stands before, between and after the stars of a pattern, without what is empty between two."""
+    first, *others = text.split("*")
+    return (first, *filter(None, others[:-1]), *others[-1:])
+
+
+def _matches(parts: Sequence[str], text: str) -> bool:
+    """Finds each part at the first place after the part before it, which leaves the most for those that follow."""
+    first, *others = parts
+    if not others:
+        return text == first
+    *middle, last = others
+    end = len(text) - len(last)
+    if end < len(first) or not text.startswith(first) or not text.endswith(last):
+        return False
+    position = len(first)
+    for part in middle:
+        found = text.find(part, position, end)
+        if found < 0:
+            return False
+        position = found + len(part)
+    return True
 
 
 class Budget(NamedTuple):

@@ -67,14 +67,14 @@ def resolve(
         if event is not None:
             event.alias_id = alias_id
 
-        def plan_of(target: ExplicitId, needs: Needs = needs) -> Plan:
+        def plan_of(target: ExplicitId, needs: Needs, event: RequestEvent | None) -> Plan:
             return plan_route(snapshot, target, needs, now, event, asked=str(wanted))
 
         if fallbacks == NO_FALLBACKS:
-            plan = plan_of(ExplicitId(*target))
+            plan = plan_of(ExplicitId(*target), needs, event)
         else:
             targets = [ExplicitId(*target), *_targets_of(account_id, orjson.loads(fallbacks))]
-            plan = _plan_with_fallbacks(targets, plan_of, needs)
+            plan = _plan_with_fallbacks(targets, plan_of, needs, event)
         return Resolution(plan, requested_alias=str(wanted), alias_id=alias_id)
 
 
@@ -89,7 +89,10 @@ def _targets_of(account_id: uuid.UUID, fallbacks: list[str]) -> Iterator[Explici
 
 
 def _plan_with_fallbacks(
-    targets: Iterable[ExplicitId], plan_of: Callable[[ExplicitId, Needs], Plan], needs: Needs
+    targets: Iterable[ExplicitId],
+    plan_of: Callable[[ExplicitId, Needs, RequestEvent | None], Plan],
+    needs: Needs,
+    event: RequestEvent | None,
 ) -> Plan:
     """Returns the plan of the first target that is available, with the routes behind it that the request may use.
 
@@ -102,9 +105,9 @@ def _plan_with_fallbacks(
     for target in targets:
         try:
             if chosen is None:
-                chosen = plan_of(target, needs)
+                chosen = plan_of(target, needs, event)
             else:
-                route = plan_of(target, unchecked).route
+                route = plan_of(target, unchecked, None).route  # the event names the chosen one
                 pinning.require_configured(route)
                 others.append(route)
         except ProviderUnavailable as error:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounts.policies import AppliedPolicy, rules_of
+from accounts.policies import AppliedPolicy, Patterns, rules_of
 from catalogue.pricing import Price
 from catalogue.routing.model_ids import AutoId, ExplicitId
 from catalogue.routing.plan import Needs, plan_route
@@ -171,6 +171,20 @@ def test_of_a_price_in_tiers_the_highest_counts() -> None:
 def test_only_the_star_of_a_pattern_stands_for_other_characters(pattern: str, is_allowed: bool) -> None:
     denial = PolicyCheck(applied({"locodes": [pattern]}), {}, "EUR").denial(ROUTES[0])
     assert (denial is None) is is_allowed
+
+
+@given(st.text("ab*", max_size=8), st.text("ab", max_size=8))
+def test_a_pattern_matches_as_a_second_reader_finds(pattern: str, text: str) -> None:
+    assert Patterns((pattern,)).match(text) is fnmatch.fnmatchcase(text, pattern)
+
+
+def test_patterns_of_many_stars_are_matched_at_once() -> None:
+    """A regular expression would not come to an end: it tries the stars at all places at which they could stand."""
+    text = "alias/" + "a" * 64
+    most = tuple("*a" * 30 + "*" * count + "b" for count in range(200))
+    assert not Patterns(most).match(text)
+    assert Patterns((*most, "*a" * 64)).match(text)
+    assert not Patterns(("*" * 400 + "Q",)).match("FRPAR")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.billing.test_request_failures import row_of
 from tests.chat import answer, ask, stream
 from tests.conftest import OpenAccount
 from tests.envelope import message, refusal
@@ -77,6 +78,16 @@ def test_fallbacks_stay_inside_the_policy_and_a_denied_target_has_none(customer:
     )
     customer.gateway.manage("set_policy", customer.name, json.dumps({"providers": ["third"]})).ok()
     assert message(ask(customer, "alias/fast")) == "The account's policy does not allow provider 'sim'."
+
+
+def test_a_refused_request_is_listed_under_the_target_and_not_under_a_fallback(customer: Customer) -> None:
+    create(customer, "fast", "sim/test/cost/FRPAR", SERVES)
+    policy = {"budget": {"amount": "0.00", "period": "day"}}
+    customer.gateway.manage("set_policy", customer.name, json.dumps(policy)).ok()
+    reply = ask(customer, "alias/fast")
+    assert reply.status_code == 402
+    row = row_of(customer.gateway, reply.headers["X-Request-Id"])
+    assert (row["provider"], row["model"], row["region"]) == ("sim", "test/cost", "FRPAR")
 
 
 def test_all_fail(customer: Customer) -> None:
