@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import OperationalError, connection, connections, transaction
+from django.db import DatabaseError, OperationalError, connection, connections, transaction
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
@@ -90,6 +90,20 @@ def test_records_with_other_tags_have_a_row_of_their_own(acme: Account) -> None:
     advance_all()
     assert {row["tags"]: row["requests"] for row in rows()} == {"": 2, "team=search": 2, "env=prod team=search": 1}
     assert equals_the_records(acme)
+
+
+def test_a_worker_that_knows_no_tags_cannot_add_to_a_row_of_other_tags(acme: Account) -> None:
+    """Its statement names a constraint that is gone, so the database refuses it, and the records are read instead."""
+    settled_at(START, served(acme, tags="team=search"))
+    advance_all()
+    before = rows()
+    of_before = ["account", *(name for name in rollups.GROUP if name != "tags")]
+    row = DailyUsage(**before[0] | {"tags": ""})
+    with pytest.raises(DatabaseError, match=r"ON CONFLICT"), transaction.atomic():
+        DailyUsage.objects.bulk_create(
+            [row], update_conflicts=True, unique_fields=of_before, update_fields=list(rollups.SUMS)
+        )
+    assert rows() == before
 
 
 def test_batches_follow_one_another_in_time(acme: Account) -> None:

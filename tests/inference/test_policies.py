@@ -112,7 +112,12 @@ def test_auto_ranks_what_is_allowed_and_the_record_names_what_was_not(customer: 
     set_policy(customer, *KEY, providers=["sim", "american"])
     model_id, metadata = asked(customer, "carbon", streams=False)
     assert model_id == "sim/test/carbon/DEFRA", "the better route is not allowed"
-    assert metadata["routes_excluded"] == [{"route": "second/test/carbon/FRPAR", "rule": "providers", "by": "key"}]
+    excluded = [{"route": "second/test/carbon/FRPAR", "rule": "providers", "by": "key"}]
+    assert metadata["routes_excluded"] == excluded
+    newest = customer.http.get("/v1/generations", params={"limit": 1}).json()["data"][0]
+    assert newest["routes_excluded"] == excluded
+    detailed = customer.http.get(f"/v1/generation/{newest['generation_id']}").json()
+    assert detailed["routing_info"]["routes_excluded"] == excluded
     reply = ask(customer, "auto/test/cost", messages=[])
     assert reply.status_code == 400
     set_policy(customer, *KEY, providers=["third"])
