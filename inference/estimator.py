@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise, product
 from typing import Any
 
-import orjson
-
 from gateway.server.turns import pause
 
 from .call import Call, Shape, content_of
+from .dialects.base import encoded
 
 BYTES_PER_TOKEN = 4
 TOKENS_PER_MESSAGE = 4
@@ -72,16 +71,16 @@ def most_prompt_tokens(call: Call, *, roughly: bool = False) -> int:
     """
     # 1. Collect the texts.
     body = call.body
-    texts = [orjson.dumps(body["tools"])] if body.get("tools") else []
+    texts = [encoded(body["tools"])] if body.get("tools") else []
     pictures = documents = 0
     for content in (body.get("system"), *(message["content"] for message in body["messages"])):
         for block in _every_block(content):
             kind = block.get("type")
             pictures += kind == "image"
-            documents += len(orjson.dumps(block)) if kind == "document" else 0
+            documents += len(encoded(block)) if kind == "document" else 0
             texts += [text.encode() for name in ("text", "thinking") if isinstance(text := block.get(name), str)]
             if block.get("input"):
-                texts.append(orjson.dumps(block["input"]))
+                texts.append(encoded(block["input"]))
     # 2. Count their tokens.
     counted, size = 0, sum(map(len, texts))
     if roughly and size > SAMPLES * SAMPLE_BYTES:
@@ -118,7 +117,7 @@ def _every_block(content: Any) -> Iterator[Mapping[str, Any]]:
 
 def _chat_tokens(body: Mapping[str, Any]) -> int:
     messages, tools = body["messages"], body.get("tools")
-    byte_count, calls = len(orjson.dumps(tools)) if tools else 0, []
+    byte_count, calls = len(encoded(tools)) if tools else 0, []
     for message in messages:
         content = message.get("content")
         if content and type(content) is str:
@@ -127,14 +126,14 @@ def _chat_tokens(body: Mapping[str, Any]) -> int:
             byte_count += _text_bytes(content_of(message))
         if tool_calls := message.get("tool_calls"):
             calls.append(tool_calls)
-    byte_count += len(orjson.dumps(calls)) if calls else 0
+    byte_count += len(encoded(calls)) if calls else 0
     return tokens_in(byte_count) + TOKENS_PER_MESSAGE * len(messages)
 
 
 def _message_tokens(body: Mapping[str, Any]) -> int:
     messages, tools = body["messages"], body.get("tools")
     byte_count = _block_bytes(body.get("system")) + sum(_block_bytes(message["content"]) for message in messages)
-    return tokens_in(byte_count + (len(orjson.dumps(tools)) if tools else 0)) + TOKENS_PER_MESSAGE * len(messages)
+    return tokens_in(byte_count + (len(encoded(tools)) if tools else 0)) + TOKENS_PER_MESSAGE * len(messages)
 
 
 def _block_bytes(content: Any) -> int:
@@ -149,7 +148,7 @@ def _block_bytes(content: Any) -> int:
 
 
 def _input_bytes(given: Any) -> int:
-    return len(orjson.dumps(given)) if given else 0
+    return len(encoded(given)) if given else 0
 
 
 def _input_tokens(value: Any) -> int:

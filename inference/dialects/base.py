@@ -267,7 +267,7 @@ def refuse_storage(call: Call) -> None:
         raise InvalidRequest.of_field("store", "must be false: answers are not stored at a provider.")
 
 
-def encoded(body: Mapping[str, Any]) -> bytes:
+def encoded(body: Mapping[str, Any] | list[Any]) -> bytes:
     """Encodes the body of an upstream call. Raises InvalidRequest if it is nested more than 254 levels deep."""
     try:
         return orjson.dumps(body)

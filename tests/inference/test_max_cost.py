@@ -206,6 +206,33 @@ def test_what_makes_no_sense_is_refused(account: Customer, way: Way, sent: Any, 
     assert bills.untouched(account)
 
 
+def test_what_is_nested_too_deep_is_refused_as_without_a_limit(account: Customer) -> None:
+    schema: Json = {}
+    for _ in range(260):
+        schema = {"items": schema}
+    tools = [{"type": "function", "function": {"name": "deep", "parameters": schema}}]
+    without, within = CHAT.post(account, tools=tools), CHAT.post(account, tools=tools, gateway={"max_cost": "1"})
+    assert within.status_code == 400
+    assert message(within) == message(without)
+
+
+def test_it_is_refused_too_if_the_balance_makes_it_be_estimated(
+    gateway: GatewayServer, open_account: OpenAccount
+) -> None:
+    poor = open_account(gateway, credit="0.0000001")
+    schema: Json = {}
+    for _ in range(260):
+        schema = {"items": schema}
+    reply = CHAT.post(poor, tools=[{"type": "function", "function": {"name": "deep", "parameters": schema}}])
+    assert (reply.status_code, message(reply)) == (400, "The request body is nested too deeply.")
+
+
+def test_figures_beyond_all_money_are_written_out(account: Customer) -> None:
+    reply = CHAT.post(account, max_tokens=2**63 - 1, n=2**63 - 1, gateway={"max_cost": "0.05"})
+    assert refused(reply) == "max_tokens"
+    assert "can cost 102084710076281539016876289341079.001503 EUR." in message(reply)
+
+
 @pytest.mark.parametrize("sent", [None, {}, {"max_cost": None}], ids=str)
 def test_what_is_null_is_absent(account: Customer, sent: Any) -> None:
     assert "gateway" not in received(CHAT.post(account, gateway=sent))
