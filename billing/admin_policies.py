@@ -9,7 +9,7 @@ from django.http import HttpRequest
 
 from accounts.members import locked
 from accounts.models import Account, Policy, PolicyEvent
-from catalogue.policy_form import CheckedPolicy, checked_policy
+from catalogue.policy_form import CheckedPolicy, PolicyDecoder, checked_policy
 from catalogue.routing import snapshot
 from gateway.errors import InvalidRequest
 from gateway.pages.admin import BoundedAdmin, ExactSearchAdmin, StaleFormCheck, searched_id
@@ -38,6 +38,8 @@ class PolicyForm(StaleFormCheck, forms.ModelForm[Policy]):
         super().__init__(*args, **options)
         for name in self.fields.keys() & {"key", "rules"}:
             self.fields[name].required = False  # Django takes {} for an empty value
+        if "rules" in self.fields:
+            self.fields["rules"].decoder = PolicyDecoder  # type: ignore[attr-defined]  # it is a JSONField
 
     def clean_tag(self) -> str:
         tag: str = self.cleaned_data["tag"]

@@ -1,13 +1,14 @@
 """Changes the policies of an account, its keys and their tags, and the tags themselves (docs/policies.md).
 
 Each change locks the account's row and is recorded as a PolicyEvent. A policy with a budget gets a row of Spending,
-which is made from the records under the wallet's lock, so that no settlement is missed or counted twice.
+which is made from the records under the wallet's lock, and once more after the settlements that did not see it.
 """
 
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -142,7 +143,10 @@ def _keep_spending(policy: Policy, today: Any, already: list[Any], since: dateti
             row.delete()
         return
     Wallet.objects.select_for_update(no_key=True).get(pk=policy.account_id)
-    row = Spending.objects.filter(policy=policy).first() or spending.restart(policy, today, already, since)
+    row = Spending.objects.filter(policy=policy).first()
+    if row is None:
+        row = spending.restart(policy, today, already, since)
+        transaction.on_commit(partial(spending.count_missed, policy.pk))
     row.lines = spending.lines_of(rules)
     row.save(update_fields=["lines"])
     spending.write_alerts(row, None, timezone.now())

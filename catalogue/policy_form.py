@@ -1,5 +1,6 @@
 """Checks a policy that somebody wants to set, against today's catalogue (docs/policies.md has the fields)."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,33 @@ class CheckedPolicy:
 
     rules: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
+
+
+class PolicyDecoder(json.JSONDecoder):
+    """Reads the JSON of a policy. Refuses a key that is there twice, of which only the last would hold."""
+
+    def __init__(self) -> None:
+        super().__init__(object_pairs_hook=_object_of)
+
+    def decode(self, s: str, *_: Any) -> Any:
+        """Raises JSONDecodeError."""
+        try:
+            return super().decode(s)
+        except RecursionError:
+            raise json.JSONDecodeError("It is nested too deeply", s, 0) from None
+        except json.JSONDecodeError:
+            raise
+        except ValueError as error:
+            raise json.JSONDecodeError(str(error), s, 0) from None
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"The key {name[:100]!r} is there twice")
+        found[name] = value
+    return found
 
 
 class AmountField(ExactField):

@@ -8,11 +8,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from time import sleep
 from typing import NamedTuple
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Q, QuerySet, Sum
+from django.utils import timezone
 
 from accounts.models import Policy
 from accounts.policies import AppliedPolicy, Budget, Rules, compiled
@@ -24,6 +26,12 @@ from ..models import BudgetAlert, Generation, Spending, Wallet
 PERIODS = ("day", "week", "month", "total")
 BEGINNING = date(1970, 1, 1)  # where the period `total` begins
 DAY = timedelta(days=1)
+LOOK_SECONDS = 0.02
+# Lists the transactions that write to Spending: an UPDATE has this lock from its beginning to the transaction's end.
+WRITERS = """
+    SELECT virtualtransaction FROM pg_locks
+    WHERE locktype = 'relation' AND relation = 'billing_spending'::regclass AND mode = 'RowExclusiveLock' AND granted
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
 
 def begin_of(period: str, day: date) -> date:
@@ -220,6 +228,46 @@ def restart(policy: Policy, today: date, already: "list[Decimal]", since: dateti
         in_month=in_month,
         in_total=in_total,
     )
+
+
+def count_missed(policy_id: UUID) -> None:
+    """Adds up a new row of Spending again, once the settlements that began before its commit have ended.
+
+    On PostgreSQL a statement that has waited for the wallet does not see a row that was committed meanwhile.
+    """
+    _wait_for_settlements()
+    with transaction.atomic():
+        account_id = Policy.objects.filter(pk=policy_id).values_list("account_id", flat=True).first()
+        if account_id is None:
+            return
+        Wallet.objects.select_for_update(no_key=True).get(pk=account_id)
+        row = Spending.objects.filter(policy_id=policy_id).first()
+        if row is None:
+            return
+        sums = sums_from_records(row, row.day)
+        if sums != [row.in_day, row.in_week, row.in_month, row.in_total]:
+            row.in_day, row.in_week, row.in_month, row.in_total = sums
+            row.save(update_fields=["in_day", "in_week", "in_month", "in_total"])
+            write_alerts(row, None, timezone.now())
+
+
+def _wait_for_settlements() -> None:
+    """Waits for the end of the transactions that are writing to Spending now. On SQLite there are none.
+
+    A statement locks its tables before it takes the snapshot that decides which rows it sees.
+    """
+    if connection.vendor != "postgresql":
+        return
+    running = _writers_of_spending()
+    while running:
+        sleep(LOOK_SECONDS)
+        running &= _writers_of_spending()
+
+
+def _writers_of_spending() -> set[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(WRITERS)
+        return {virtual_transaction for (virtual_transaction,) in cursor.fetchall()}
 
 
 def sums_from_records(

@@ -9,7 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 from accounts import keys
 from accounts.models import Account, ApiKey
 from billing.policies import Holder
-from catalogue.policy_form import CheckedPolicy, checked_policy
+from catalogue.policy_form import CheckedPolicy, PolicyDecoder, checked_policy
 from catalogue.routing import snapshot
 from gateway.errors import InvalidRequest
 
@@ -46,7 +46,7 @@ def policy_from(text: str) -> CheckedPolicy:
     """Reads a policy from JSON, or from the file that `text` names. Raises CommandError, which names the field."""
     try:
         content = text if text.lstrip().startswith("{") else Path(text).read_text()
-        data = json.loads(content)
+        data = json.loads(content, cls=PolicyDecoder)
     except (OSError, ValueError) as error:
         raise CommandError(f"A policy is a JSON object, or a file with one: {error}") from None
     snapshot.refresh()

@@ -19,6 +19,7 @@ from tests.page_text import plain
 pytestmark = pytest.mark.django_db
 
 LIST, ADD, STAFF = "/admin/accounts/policy/", "/admin/accounts/policy/add/", "staff@example.com"
+DEEP = '{"models": ' + "[" * 100_000 + "]" * 100_000 + "}"
 BUDGET = {"budget": [{"amount": "5.00", "period": "month"}]}
 
 
@@ -79,6 +80,8 @@ def test_staff_who_may_change_keys_set_a_policy_whose_sums_are_kept(staff: Clien
         ({"level": "account", "rules": '{"budget": {"amount": "1", "period": "MONTH"}}'}, "rules", "`budget.period`"),
         ({"level": "account", "rules": "[]"}, "rules", "A policy must be an object."),
         ({"level": "account", "rules": "{"}, "rules", "Enter a valid JSON"),
+        ({"level": "account", "rules": '{"rpm": 6, "rpm": 7}'}, "rules", "Enter a valid JSON"),
+        ({"level": "account", "rules": DEEP}, "rules", "Enter a valid JSON"),
         ({"level": "account", "rules": ""}, "rules", "A policy must be an object."),
         ({"level": "account", "rules": "{}"}, "rules", "A new policy needs a rule."),
         ({"level": "key"}, "key", "needs a key"),
@@ -86,7 +89,7 @@ def test_staff_who_may_change_keys_set_a_policy_whose_sums_are_kept(staff: Clien
         ({"level": "tag", "tag": "Team"}, "tag", "must be name=value"),
         ({"level": "default"}, "level", "There is such a policy already"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:80],
 )
 def test_what_is_wrong_is_said_and_nothing_is_changed(
     staff: Client, account: Account, fields: dict[str, Any], field: str, words: str

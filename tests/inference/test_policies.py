@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from gateway.money import to_units
 from tests.chat import HELLO_COST, answer, ask, question
 from tests.conftest import OpenAccount
 from tests.envelope import message, refusal
 from tests.inference.auto import asked, calls, catalogue
+from tests.inference.recovery import locked
+from tests.patience import eventually
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
@@ -198,12 +201,32 @@ def test_many_clients_overshoot_a_budget_by_no_more_than_what_was_in_flight(cust
     with ThreadPoolExecutor(16) as pool:
         statuses = list(pool.map(lambda _: ask(customer, "tied").status_code, range(64)))
     assert {*statuses} <= {200, 402, 429}
-    # Each reserves the cost of an ordinary answer, which is far above the budget, so they come one by one. Only if
-    # Redis does not answer in time on a busy machine, each of the two workers admits one beside the other's.
+    # Each reserves the cost of an ordinary answer, which is far above the budget, so they come one by one in a worker.
+    # These two workers have no Redis, so each admits one beside the other's.
     assert 1 <= statuses.count(200) <= 10 + 16
     while (reply := ask(customer, "tied")).status_code == 200:
         pass
     assert refusal(reply) == EXCEEDED
+
+
+@pytest.mark.only_postgres
+def test_a_settlement_that_waits_while_a_budget_is_set_is_counted(customer: Customer) -> None:
+    gateway = customer.gateway
+
+    def is_waiting(statement: str) -> bool:
+        waits = "SELECT query FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        return any(statement in query for (query,) in gateway.query(waits))
+
+    with ThreadPoolExecutor(2) as pool:
+        with locked(gateway, customer):
+            setting = pool.submit(set_policy, customer, budget={"amount": "1.00", "period": "day"})
+            assert eventually(lambda: is_waiting("FOR NO KEY UPDATE"))
+            asking = pool.submit(answer, customer, "tied")
+            assert eventually(lambda: is_waiting("wallet_update"))
+        setting.result()
+        asking.result()
+    ((spent,),) = gateway.query("SELECT in_day FROM billing_spending WHERE account_id = %s", [customer.id])
+    assert to_units(Decimal(HELLO_COST)) == spent
 
 
 def test_the_list_of_models_has_what_the_key_may_use_and_marks_the_rest_if_asked(customer: Customer) -> None:
