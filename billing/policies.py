@@ -1,14 +1,13 @@
 """Changes the policies of an account, its keys and their tags, and the tags themselves (docs/policies.md).
 
 Each change locks the account's row and is recorded as a PolicyEvent. A policy with a budget gets a row of Spending,
-which is made from the records under the wallet's lock, and once more after the settlements that did not see it.
+which is made from the records while no settlement runs, so that none is missed or counted twice.
 """
 
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -142,11 +141,12 @@ def _keep_spending(policy: Policy, today: Any, already: list[Any], since: dateti
         if row is not None:
             row.delete()
         return
-    Wallet.objects.select_for_update(no_key=True).get(pk=policy.account_id)
-    row = Spending.objects.filter(policy=policy).first()
     if row is None:
+        spending.exclude_settlements()
         row = spending.restart(policy, today, already, since)
-        transaction.on_commit(partial(spending.count_missed, policy.pk))
+    else:
+        Wallet.objects.select_for_update(no_key=True).get(pk=policy.account_id)
+        row.refresh_from_db()
     row.lines = spending.lines_of(rules)
     row.save(update_fields=["lines"])
     spending.write_alerts(row, None, timezone.now())

@@ -8,13 +8,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from time import sleep
 from typing import NamedTuple
 from uuid import UUID
 
 from django.db import connection, transaction
 from django.db.models import Q, QuerySet, Sum
-from django.utils import timezone
 
 from accounts.models import Policy
 from accounts.policies import AppliedPolicy, Budget, Rules, compiled
@@ -26,12 +24,7 @@ from ..models import BudgetAlert, Generation, Spending, Wallet
 PERIODS = ("day", "week", "month", "total")
 BEGINNING = date(1970, 1, 1)  # where the period `total` begins
 DAY = timedelta(days=1)
-LOOK_SECONDS = 0.02
-# Lists the transactions that write to Spending: an UPDATE has this lock from its beginning to the transaction's end.
-WRITERS = """
-    SELECT virtualtransaction FROM pg_locks
-    WHERE locktype = 'relation' AND relation = 'billing_spending'::regclass AND mode = 'RowExclusiveLock' AND granted
-        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+LOCK_SECONDS = 2
 
 
 def begin_of(period: str, day: date) -> date:
@@ -211,7 +204,7 @@ def write_alerts(row: Spending, added: Decimal | None, now: datetime, using: str
 
 
 def restart(policy: Policy, today: date, already: "list[Decimal]", since: datetime) -> Spending:
-    """Begins to add up what is spent of a policy's budgets. The caller has locked the wallet.
+    """Begins to add up what is spent of a policy's budgets. The caller excludes settlements.
 
     `already` are the sums of the records before `since`, as `sums_from_records` returned them for `today`.
     """
@@ -230,44 +223,17 @@ def restart(policy: Policy, today: date, already: "list[Decimal]", since: dateti
     )
 
 
-def count_missed(policy_id: UUID) -> None:
-    """Adds up a new row of Spending again, once the settlements that began before its commit have ended.
+def exclude_settlements() -> None:
+    """Waits for the settlements that run now, and lets new ones wait, until the end of the transaction.
 
-    On PostgreSQL a statement that has waited for the wallet does not see a row that was committed meanwhile.
+    A statement that waits for the wallet would not see a row of Spending that is committed meanwhile. It locks its
+    tables before it takes the snapshot that decides which rows it sees. Raises OperationalError after LOCK_SECONDS,
+    since the settlements of all accounts wait behind this. On SQLite, a transaction that writes is the only one.
     """
-    _wait_for_settlements()
-    with transaction.atomic():
-        account_id = Policy.objects.filter(pk=policy_id).values_list("account_id", flat=True).first()
-        if account_id is None:
-            return
-        Wallet.objects.select_for_update(no_key=True).get(pk=account_id)
-        row = Spending.objects.filter(policy_id=policy_id).first()
-        if row is None:
-            return
-        sums = sums_from_records(row, row.day)
-        if sums != [row.in_day, row.in_week, row.in_month, row.in_total]:
-            row.in_day, row.in_week, row.in_month, row.in_total = sums
-            row.save(update_fields=["in_day", "in_week", "in_month", "in_total"])
-            write_alerts(row, None, timezone.now())
-
-
-def _wait_for_settlements() -> None:
-    """Waits for the end of the transactions that are writing to Spending now. On SQLite there are none.
-
-    A statement locks its tables before it takes the snapshot that decides which rows it sees.
-    """
-    if connection.vendor != "postgresql":
-        return
-    running = _writers_of_spending()
-    while running:
-        sleep(LOOK_SECONDS)
-        running &= _writers_of_spending()
-
-
-def _writers_of_spending() -> set[str]:
-    with connection.cursor() as cursor:
-        cursor.execute(WRITERS)
-        return {virtual_transaction for (virtual_transaction,) in cursor.fetchall()}
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
+            cursor.execute(f"LOCK TABLE {Spending._meta.db_table} IN SHARE ROW EXCLUSIVE MODE")
 
 
 def sums_from_records(
