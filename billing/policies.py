@@ -7,22 +7,25 @@ which is made from the records while no settlement runs, so that none is missed 
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.utils import timezone
 
 from accounts.keys import refusal_of_account
 from accounts.members import locked
 from accounts.models import MOST_TAGS, Account, ApiKey, Policy, PolicyEvent, User
 from accounts.policies import TAG, TAG_RULE, compiled
+from gateway.db.postgresql.base import LOCK_NOT_AVAILABLE
 from gateway.errors import InvalidRequest
 
 from .ledger import spending
 from .models import Spending, Wallet
 
 Maker = User | uuid.UUID | None  # a person, or the id of a key; None for a command
+TRIES = 3
 SETTLED_WITHIN = timedelta(minutes=1)  # far longer than a settlement may take to commit
 
 
@@ -75,26 +78,42 @@ def set_policy(holder: Holder, rules: dict[str, Any], *, by: Maker = None) -> bo
     budgets = compiled(rules).budgets
     probe = Policy(account=holder.account, level=holder.level, key=holder.key, tag=holder.tag)
     already = spending.sums_from_records(probe, today, before=since) if budgets else []
-    # 2. Replace the policy.
-    with transaction.atomic():
-        account = locked(holder.account.pk)
-        if account.suspended_at is not None:
-            raise refusal_of_account(is_closed=account.closed_at is not None)
-        policy = holder.policy
-        old = None if policy is None else policy.rules
-        if (old or {}) == rules:
-            return False
-        _note(holder, old, rules or None, by, now)
-        if not rules:
-            if policy is not None:
-                policy.delete()
-            return True
-        policy = policy or probe
-        policy.rules, policy.changed_at = rules, now
-        policy.save()
-        # 3. Begin or go on to add up what is spent.
-        if holder.level != Policy.Level.DEFAULT:
-            _keep_spending(policy, today, already, since)
+    # 2. Replace the policy, and try again if a settlement takes long.
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return _replace(holder, rules, today, already, since, by)
+        except OperationalError as error:
+            if tries == TRIES or getattr(error.__cause__, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+                raise
+
+
+@transaction.atomic
+def _replace(
+    holder: Holder, rules: dict[str, Any], today: date, already: list[Decimal], since: datetime, by: Maker
+) -> bool:
+    # 1. Lock the account.
+    now = timezone.now()
+    account = locked(holder.account.pk)
+    if account.suspended_at is not None:
+        raise refusal_of_account(is_closed=account.closed_at is not None)
+    # 2. Write or remove the policy, and note the change.
+    policy = holder.policy
+    old = None if policy is None else policy.rules
+    if (old or {}) == rules:
+        return False
+    _note(holder, old, rules or None, by, now)
+    if not rules:
+        if policy is not None:
+            policy.delete()
+        return True
+    policy = policy or Policy(account=holder.account, level=holder.level, key=holder.key, tag=holder.tag)
+    policy.rules, policy.changed_at = rules, now
+    policy.save()
+    # 3. Begin or go on to add up what is spent.
+    if holder.level != Policy.Level.DEFAULT:
+        _keep_spending(policy, today, already, since)
     return True
 
 
@@ -134,7 +153,7 @@ def checked_tag(tag: Any, path: str = "tag") -> str:
     return tag
 
 
-def _keep_spending(policy: Policy, today: Any, already: list[Any], since: datetime) -> None:
+def _keep_spending(policy: Policy, today: date, already: list[Decimal], since: datetime) -> None:
     row = Spending.objects.filter(policy=policy).first()
     rules = compiled(policy.rules)
     if not rules.budgets:
@@ -143,6 +162,9 @@ def _keep_spending(policy: Policy, today: Any, already: list[Any], since: dateti
         return
     if row is None:
         spending.exclude_settlements()
+        now = timezone.now().astimezone(UTC).date()
+        if now != today:  # midnight has passed
+            today, already = now, spending.sums_from_records(policy, now, before=since)
         row = spending.restart(policy, today, already, since)
     else:
         Wallet.objects.select_for_update(no_key=True).get(pk=policy.account_id)

@@ -219,10 +219,10 @@ def test_a_settlement_that_waits_while_a_budget_is_set_is_counted(customer: Cust
 
     with ThreadPoolExecutor(2) as pool:
         with locked(gateway, customer):
-            setting = pool.submit(set_policy, customer, budget={"amount": "1.00", "period": "day"})
-            assert eventually(lambda: is_waiting("FOR NO KEY UPDATE"))
             asking = pool.submit(answer, customer, "tied")
             assert eventually(lambda: is_waiting("wallet_update"))
+            setting = pool.submit(set_policy, customer, budget={"amount": "1.00", "period": "day"})
+            assert eventually(lambda: is_waiting("LOCK TABLE billing_spending"))
         setting.result()
         asking.result()
     ((spent,),) = gateway.query("SELECT in_day FROM billing_spending WHERE account_id = %s", [customer.id])
