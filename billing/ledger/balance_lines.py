@@ -28,7 +28,8 @@ def amounts_of(account_id: UUID) -> list[Decimal]:
 def set_amounts(account_id: UUID, amounts: Collection[Decimal]) -> None:
     """Replaces the account's amounts. An amount that stays is not mailed again.
 
-    A new one is due at once if the balance is not above it. The highest is also written to `Account.low_balance`, which workers of the version before look at.
+    A new one is due at once if the balance is not above it. The highest is also written to `Account.low_balance`, which
+    workers of the version before look at.
     """
     with transaction.atomic():
         # 1. Lock the account against another change, and the wallet against entries.
