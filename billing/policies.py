@@ -62,7 +62,7 @@ class Holder:
 
     @property
     def rules(self) -> dict[str, Any]:
-        """Reads the rules of the policy; empty if there is none."""
+        """Reads the rules of the policy. Without a policy they are empty."""
         policy = self.policy
         return {} if policy is None else policy.rules
 
