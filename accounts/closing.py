@@ -6,7 +6,7 @@ A closed account is also suspended, and the suspension cannot be lifted. So code
 from django.db import transaction
 from django.utils import timezone
 
-from .members import locked
+from .members import locked_account
 from .models import Account, ApiKey, Invitation, Suspension, User
 
 
@@ -21,7 +21,7 @@ def close(account: Account, reason: str, *, by: User | None) -> tuple[int, int]:
     """
     now = timezone.now()
     with transaction.atomic():
-        if locked(account.pk).closed_at is not None:
+        if locked_account(account.pk).closed_at is not None:
             raise AlreadyClosed(f"{account.name} is closed already.")
         # An open suspension ends, so that the owners get the reason for the closing and not the older one.
         Suspension.objects.filter(account=account, ended_at=None).update(ended_at=now)

@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from gateway.pages.mail import send_in_background
 
-from .members import locked, locked_for_owner
+from .members import account_locked_by_owner, locked_account
 from .models import INVITING_RIGHT, Invitation, Membership, User
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def invite(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitat
     email, now = email.lower(), timezone.now()
     is_staff = by.is_staff and by.has_perm(INVITING_RIGHT)
     with transaction.atomic():
-        account = locked(account_id) if is_staff else locked_for_owner(account_id, by)
+        account = locked_account(account_id) if is_staff else account_locked_by_owner(account_id, by)
         if Membership.objects.filter(account=account, user__email=email).exists():
             raise InvitationRefused(f"{email} is already a member of this account.")
         pending = Invitation.objects.pending().filter(account=account, email=email).first()
@@ -99,7 +99,7 @@ def invite(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitat
 def revoke(invitation: Invitation, *, by: User) -> bool:
     """Revokes an invitation; returns False if it was not pending any more. Raises PermissionDenied."""
     with transaction.atomic():
-        locked_for_owner(invitation.account_id, by)
+        account_locked_by_owner(invitation.account_id, by)
         pending = Invitation.objects.pending().filter(pk=invitation.pk)
         changed = pending.update(revoked_at=timezone.now())
     if changed:
@@ -146,7 +146,7 @@ def accept(invitation: Invitation, person: User) -> None:
     if person.email != invitation.email:
         raise PermissionDenied
     with transaction.atomic():
-        locked(invitation.account_id)
+        locked_account(invitation.account_id)
         _accept(invitation, person)
     logger.info("account %s: person %s accepted invitation %s", invitation.account_id, person.pk, invitation.pk)
 
@@ -156,7 +156,7 @@ def accept_as_newcomer(invitation: Invitation, password: str) -> User:
     hashed = make_password(password)  # takes most of a second, so it is done before the lock
     try:
         with transaction.atomic():
-            locked(invitation.account_id)
+            locked_account(invitation.account_id)
             person = newcomer(invitation.email, lock=True)
             if person is None:
                 raise PersonExists

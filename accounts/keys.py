@@ -1,4 +1,7 @@
-"""Issues, finds and deletes API keys, and authenticates requests. Only two digests of a token are stored."""
+"""Issues, finds and deletes API keys, and authenticates requests of the control plane.
+
+Only two digests of a token are stored. inference/authentication.py authenticates requests for inference.
+"""
 
 import hashlib
 import hmac

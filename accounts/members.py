@@ -23,6 +23,7 @@ class NotAMember(LookupError):
 
 def members_of(account: Account) -> list[Membership]:
     """Returns all members, owners first."""
+    # In the alphabet "owner" comes after "member", so the descending order of roles begins with owners.
     return list(account.membership_set.select_related("user").order_by("-role", "user__email"))
 
 
@@ -33,60 +34,67 @@ def is_last_owner(membership: Membership) -> bool:
 
 
 def change_role(membership: Membership, role: str, *, by: User) -> None:
-    """Gives a member a role; invitations sent by a former owner are revoked.
+    """Gives a member a role. If an owner becomes a member, the pending invitations that they sent are revoked.
 
     Raises PermissionDenied, NotAMember, LastOwner.
     """
     with transaction.atomic():
-        locked_for_owner(membership.account_id, by)
-        found = _still_there(membership)
+        account_locked_by_owner(membership.account_id, by)
+        found = _reread(membership)
         if found.role == role:
             return
         if role != Membership.Role.OWNER:
-            _give_up_ownership(found)
+            _require_other_owner(found)
+            _revoke_invitations_of(found)
         found.role = role
         found.save(update_fields=["role"])
     logger.info("account %s: person %s made person %s %s", found.account_id, by.pk, found.user_id, role)
 
 
 def remove(membership: Membership, *, by: User) -> None:
-    """Ends a membership. Owners may end any, other members their own.
+    """Ends a membership, and revokes the pending invitations that the person sent.
+
+    Owners may end any membership, other members only their own.
 
     Raises PermissionDenied, NotAMember, LastOwner.
     """
     with transaction.atomic():
         if membership.user_id == by.pk:
-            locked(membership.account_id)
+            locked_account(membership.account_id)
         else:
-            locked_for_owner(membership.account_id, by)
-        found = _still_there(membership)
-        _give_up_ownership(found)
+            account_locked_by_owner(membership.account_id, by)
+        found = _reread(membership)
+        _require_other_owner(found)
+        _revoke_invitations_of(found)
         found.delete()
     logger.info("account %s: person %s removed person %s", membership.account_id, by.pk, membership.user_id)
 
 
-def locked(account_id: uuid.UUID) -> Account:
+def locked_account(account_id: uuid.UUID) -> Account:
     """Returns the account with its row locked. The lock also guards its members and invitations."""
     return Account.objects.select_for_update(no_key=True).get(pk=account_id)
 
 
-def locked_for_owner(account_id: uuid.UUID, person: User) -> Account:
+def account_locked_by_owner(account_id: uuid.UUID, person: User) -> Account:
     """Returns the account with its row locked. Raises PermissionDenied if the person does not own it."""
-    account = locked(account_id)
+    account = locked_account(account_id)
     if not Membership.objects.filter(account=account, user=person, role=Membership.Role.OWNER).exists():
         raise PermissionDenied
     return account
 
 
-def _still_there(membership: Membership) -> Membership:
+def _reread(membership: Membership) -> Membership:
     found = Membership.objects.select_related("user").filter(pk=membership.pk).first()
     if found is None:
         raise NotAMember
     return found
 
 
-def _give_up_ownership(membership: Membership) -> None:
+def _require_other_owner(membership: Membership) -> None:
     if is_last_owner(membership):
         raise LastOwner
+
+
+def _revoke_invitations_of(membership: Membership) -> None:
     sent = Q(account=membership.account_id, invited_by=membership.user_id)
     Invitation.objects.pending().filter(sent).update(revoked_at=timezone.now())

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from accounts.members import locked
+from accounts.members import locked_account
 from accounts.models import Account, User
 from catalogue.routing.model_ids import ALIAS_NAME, GLOBAL
 from gateway.errors import AliasExists, AliasLimitReached, AliasNotFound, InvalidAliasTarget
@@ -44,7 +44,7 @@ def create(
 ) -> Alias:
     """Creates an alias with checked fallbacks (`targets.checked_fallbacks`). Raises AliasExists, AliasLimitReached."""
     with transaction.atomic():
-        account = locked(account_id)
+        account = locked_account(account_id)
         _require_free(account_id, name)
         limit = limit_of(account)
         if Alias.objects.filter(account_id=account_id).count() >= limit:
@@ -111,7 +111,7 @@ def delete(account_id: uuid.UUID, name: str, *, expected_id: uuid.UUID | None = 
 
 
 def _locked_alias(account_id: uuid.UUID, name: str, expected_id: uuid.UUID | None) -> Alias:
-    locked(account_id)
+    locked_account(account_id)
     alias = find(account_id, name)
     if expected_id is not None and alias.pk != expected_id:  # another alias has this name now
         raise AliasNotFound

@@ -10,7 +10,10 @@ from gateway.ids import uuid7
 
 
 class Alias(models.Model):
-    """Gives a pinned route a name of the account's own. Its target is stored as text, and each request looks it up."""
+    """Gives a pinned route a name of the account's own.
+
+    The target is stored as text, not as a foreign key: each request looks up the route that the text names.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="aliases")
@@ -59,7 +62,7 @@ class AliasEvent(models.Model):
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="alias_events")
     alias_id = models.UUIDField()
     event_type = models.CharField(max_length=10, choices=Type)
-    old_name = models.CharField(max_length=64, null=True)  # noqa: DJ001  # null is absent, as in the API
+    old_name = models.CharField(max_length=64, null=True)  # noqa: DJ001  # null means no value, as in the API
     new_name = models.CharField(max_length=64, null=True)  # noqa: DJ001
     old_target = models.CharField(max_length=400, null=True)  # noqa: DJ001
     new_target = models.CharField(max_length=400, null=True)  # noqa: DJ001

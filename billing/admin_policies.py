@@ -7,7 +7,7 @@ from django.contrib import admin, messages
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 
-from accounts.members import locked
+from accounts.members import locked_account
 from accounts.models import Account, Policy, PolicyEvent
 from catalogue.policy_form import CheckedPolicy, PolicyDecoder, checked_policy
 from catalogue.routing import snapshot
@@ -103,7 +103,7 @@ class PolicyAdmin(BoundedAdmin):
     def hold(self, row: Model) -> None:
         # `set_policy` locks the account before the policy, so this does too.
         assert isinstance(row, Policy)  # noqa: S101
-        locked(row.account_id)
+        locked_account(row.account_id)
 
     def save_model(self, request: HttpRequest, obj: Policy, form: Any, change: bool) -> None:
         holder = Holder(obj.account, Policy.Level(obj.level), key=obj.key, tag=obj.tag)

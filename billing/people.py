@@ -11,7 +11,7 @@ from django.contrib.sessions.models import Session
 from django.db import models, transaction
 from django.db.models import Q
 
-from accounts.members import is_last_owner, locked
+from accounts.members import is_last_owner, locked_account
 from accounts.models import ApiKey, Invitation, Membership, User
 from catalogue.models import PriceChange
 
@@ -95,7 +95,7 @@ def _require_other_owners(person: User) -> None:
     """Locks the person's accounts, so that no other owner leaves meanwhile."""
     alone = []
     for membership in Membership.objects.filter(user=person).order_by("account"):
-        account = locked(membership.account_id)
+        account = locked_account(membership.account_id)
         if account.closed_at is None and is_last_owner(membership):
             alone.append(account.name)
     if alone:

@@ -15,7 +15,7 @@ from django.db import OperationalError, transaction
 from django.utils import timezone
 
 from accounts.keys import refusal_of_account
-from accounts.members import locked
+from accounts.members import locked_account
 from accounts.models import MOST_TAGS, Account, ApiKey, Policy, PolicyEvent, User
 from accounts.policies import TAG, TAG_RULE, compiled
 from gateway.db.postgresql.base import LOCK_NOT_AVAILABLE
@@ -62,7 +62,7 @@ class Holder:
 
     @property
     def rules(self) -> dict[str, Any]:
-        """Reads the rules of the policy; empty if there is none."""
+        """Reads the rules of the policy. Without a policy they are empty."""
         policy = self.policy
         return {} if policy is None else policy.rules
 
@@ -95,7 +95,7 @@ def _replace(
 ) -> bool:
     # 1. Lock the account.
     now = timezone.now()
-    account = locked(holder.account.pk)
+    account = locked_account(holder.account.pk)
     if account.suspended_at is not None:
         raise refusal_of_account(is_closed=account.closed_at is not None)
     # 2. Write or remove the policy, and note the change.
@@ -121,7 +121,7 @@ def set_tags(key: ApiKey, tags: Iterable[str], *, by: Maker = None) -> None:
     """Replaces the tags of a key. What it has spent before stays with its former tags. Raises InvalidRequest."""
     new = checked_tags(tags)
     with transaction.atomic():
-        locked(key.account_id)
+        locked_account(key.account_id)
         key.refresh_from_db(fields=["tags"])
         old = key.tags.split()
         if old != new:

@@ -1,7 +1,7 @@
 """Turns an upstream's failures and rejections into the gateway's errors, quoted without secrets and addresses.
 
 If the upstream rejects the request's content (`REJECTED_STATUSES`), the client gets UpstreamRejected. If it refuses the
-operator's key or account (`REFUSES_THE_GATEWAY`), the client gets UpstreamFailed without details. A 401 or 403 comes
+operator's key or account (`ErrorReport.trouble`), the client gets UpstreamFailed without details. A 401 or 403 comes
 here only after inference/serving.py has tried the provider's second key, if it has one.
 """
 

@@ -14,7 +14,7 @@ from django.db import models, transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from accounts.members import locked
+from accounts.members import locked_account
 from accounts.models import Account, ApiKey, Invitation, Membership, Suspension
 from aliases.models import Alias, AliasEvent
 from billing.models import Generation, LedgerEntry, Notice, RequestFailure
@@ -29,7 +29,7 @@ class RecordsStillKept(ValueError):
 def forget(account: Account) -> None:
     """Removes all names and people of an account. Raises RecordsStillKept."""
     with transaction.atomic():
-        account = locked(account.pk)
+        account = locked_account(account.pk)
         _require_to_be_over(account)
         _blank_history(account)
         for model in (Membership, Invitation, Alias, AliasEvent, RequestFailure, Notice):

@@ -1,1 +1,1 @@
-"""Holds the ledger: entries, records, settlement, and what keeps requests until they are settled."""
+"""Holds the ledger: entries, records, settlement, and the spool and checkpoints that keep requests until then."""

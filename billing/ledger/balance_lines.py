@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
-from accounts.members import locked
+from accounts.members import locked_account
 from accounts.models import Account
 
 from ..models import BalanceLine, Wallet
@@ -26,13 +26,14 @@ def amounts_of(account_id: UUID) -> list[Decimal]:
 
 
 def set_amounts(account_id: UUID, amounts: Collection[Decimal]) -> None:
-    """Replaces the account's amounts. A line that is kept stays told; a new one is due if the balance is not above it.
+    """Replaces the account's amounts. An amount that stays is not mailed again.
 
-    The highest is also written to `Account.low_balance`, which workers of the version before look at.
+    A new one is due at once if the balance is not above it. The highest is also written to `Account.low_balance`, which
+    workers of the version before look at.
     """
     with transaction.atomic():
         # 1. Lock the account against another change, and the wallet against entries.
-        locked(account_id)
+        locked_account(account_id)
         balance = Wallet.objects.select_for_update(no_key=True).get(pk=account_id).balance
         # 2. Replace the lines.
         now, lines = timezone.now(), BalanceLine.objects.filter(account_id=account_id)

@@ -24,16 +24,17 @@ from gateway.money import LossyValueError, from_units
 from ..models import Checkpoint, FrozenTerms, Generation, LedgerEntry, Wallet
 from . import balance_lines, spending
 from .settling_statement import LOCK_WALLETS, QuotaUse, settling_statement
-from .unsettled import COLUMNS, UnsettledGeneration, encoded, set_apart
+from .unsettled import COLUMNS, UnsettledGeneration, encoded, move_frozen_columns_to_terms
 
 NUMBER_OUT_OF_RANGE = "22003"  # SQLSTATE
 MICROSECONDS = 1_000_000
 CROWDED_AFTER_SECONDS = 0.001  # a wallet is crowded once a settlement has waited for its lock this long
 CROWDED_FOR_SECONDS = 10.0
 
-# Wallets that several settlements wait for, and until when they count as such (time.monotonic). They are committed with
-# synchronous_commit=off and flushed afterwards, so that the wallet's lock is released before the disk write. If the
-# flush fails, the next try finds the record written and flushes again. See docs/growth.md#one-busy-account.
+# Wallets that several settlements wait for, and until when they count as such (time.monotonic). Their settlements are
+# committed with synchronous_commit=off and flushed afterwards, so that the wallet's lock is released before the disk
+# write. If the flush fails, the next try finds the record written and flushes again. See
+# docs/growth.md#one-busy-account.
 _crowded: dict[uuid.UUID, float] = {}
 
 
@@ -55,7 +56,7 @@ def book(
     whose daily quota counts the tokens, on the UTC day of the settlement.
     """
     # 1. Write the terms that the record refers to.
-    keep_terms(generation, using)
+    write_new_terms(generation, using)
     # 2. Write the record and move the balance.
     quota_use = _quota_use(generation.total_tokens, quota_region)
     booked = _book_once(generation, using, quota_use, has_checkpoint=has_checkpoint)
@@ -73,41 +74,45 @@ def book(
 
 
 def book_together(batch: Sequence[tuple[UnsettledGeneration, bool]]) -> list[Settlement | None]:
-    """Books a batch of (request, has_checkpoint) in one transaction. Returns None for one that was not written."""
+    """Books a batch of (request, has_checkpoint), sorted by account, in one transaction.
+
+    Returns None for a request that was not written.
+    """
     # 1. Write new terms, before any wallet is locked.
     for unsettled, _ in batch:
         terms = unsettled.terms.row
         if terms is not None and terms._state.adding:
             _write_terms_in_time(terms)
     # 2. Write the records and move the balances. Two batches cannot deadlock: each locks its wallets in the order of
-    # accounts, and if it counts against quotas, all wallets first and then the counters in their order.
-    is_crowded = any(_is_crowded(unsettled.figures.account_id) for unsettled, _ in batch)
+    # accounts, which the caller has made. A batch that counts against quotas locks all its wallets first, and then the
+    # counters in their order.
+    commits_early = any(_is_crowded(unsettled.figures.account_id) for unsettled, _ in batch)
     uses = [_quota_use(unsettled.figures.total_tokens, unsettled.terms.quota_region) for unsettled, _ in batch]
     order = sorted(range(len(batch)), key=lambda number: uses[number] or ())
     work = []
     for number in order:
         unsettled, has_checkpoint = batch[number]
-        work.append(_statement_and_parameters(unsettled.parameters, uses[number], has_checkpoint, is_crowded))
+        work.append(_statement_and_parameters(unsettled.parameters, uses[number], has_checkpoint, commits_early))
     locks_first = len(batch) > 1 and any(uses)
     if locks_first:
         accounts = ",".join({str(unsettled.figures.account_id) for unsettled, _ in batch})
         work.insert(0, (LOCK_WALLETS, [f"{{{accounts}}}".encode()]))
-    rows = writes.execute_all("settlement", work, flushes=is_crowded)
+    rows = writes.execute_all("settlement", work, flushes=commits_early)
     # 3. Read the outcomes. The wait for all wallets counts as the wait for each.
-    locked_for = rows.pop(0)[0] if locks_first else 0
+    locked_microseconds = rows.pop(0)[0] if locks_first else 0
     by_number = dict(zip(order, rows, strict=True))
     return [
-        _outcome(unsettled.figures.account_id, locked_for, *by_number[number])
+        _settlement_of_row(unsettled.figures.account_id, locked_microseconds, *by_number[number])
         for number, (unsettled, _) in enumerate(batch)
     ]
 
 
-def keep_terms(generation: Generation, using: str) -> None:
+def write_new_terms(generation: Generation, using: str) -> None:
     """Writes the terms of an unsaved record if they are new.
 
     Call it outside any longer transaction: until that ends, other transactions with the same new terms would wait.
     """
-    set_apart(generation)
+    move_frozen_columns_to_terms(generation)
     if generation.terms is not None and generation.terms._state.adding:  # they may not be in the table yet
         _write_terms(generation.terms, using)
 
@@ -124,11 +129,11 @@ def _book_by_statement(
     generation: Generation, using: str, quota_use: QuotaUse | None = None, *, has_checkpoint: bool = False
 ) -> Settlement | None:
     columns = [encoded(name, getattr(generation, name)) for name in COLUMNS]
-    is_inside = connections[using].in_atomic_block  # the caller decides whether its transaction is committed
-    is_crowded = _is_crowded(generation.account_id) and not is_inside
-    statement, parameters = _statement_and_parameters(columns, quota_use, has_checkpoint, is_crowded)
+    is_inside = connections[using].in_atomic_block  # the transaction is the caller's, and not ours to commit early
+    commits_early = _is_crowded(generation.account_id) and not is_inside
+    statement, parameters = _statement_and_parameters(columns, quota_use, has_checkpoint, commits_early)
     try:
-        row = writes.execute(using, statement, parameters, flushes=is_crowded)
+        row = writes.execute(using, statement, parameters, flushes=commits_early)
     except DataError as error:
         if getattr(error.__cause__, "sqlstate", None) == NUMBER_OUT_OF_RANGE:
             raise LossyValueError("The balance after this settlement is out of range.") from error
@@ -138,7 +143,7 @@ def _book_by_statement(
         if is_inside or not Generation.objects.using(using).filter(pk=generation.pk).exists():
             raise
         return None
-    return _outcome(generation.account_id, 0, *row)
+    return _settlement_of_row(generation.account_id, 0, *row)
 
 
 def _book_in_steps(
@@ -160,7 +165,7 @@ def _book_in_steps(
         # 4. Debit the cost.
         if generation.cost is not None:
             usage = {"kind": LedgerEntry.Kind.USAGE, "amount": -generation.cost, "created_at": generation.created_at}
-            append(wallet, LedgerEntry(generation=generation, **usage), using)
+            append_entry(wallet, LedgerEntry(generation=generation, **usage), using)
         # 5. Add it to what is spent of budgets.
         spending.add(generation, using)
         # 6. Count the tokens against the route's daily quota.
@@ -169,7 +174,7 @@ def _book_in_steps(
     return Settlement(generation.balance_after)
 
 
-def append(wallet: Wallet, entry: LedgerEntry, using: str) -> None:
+def append_entry(wallet: Wallet, entry: LedgerEntry, using: str) -> None:
     """Adds the entry's amount to a locked wallet, and writes the entry as the wallet's next one."""
     before = wallet.balance
     wallet.balance += entry.amount
@@ -185,7 +190,7 @@ def _write_terms(terms: FrozenTerms, using: str) -> None:
 
 
 def _write_terms_in_time(terms: FrozenTerms) -> None:
-    """Writes terms on Django's connection, and waits at most SETTLEMENT_SECONDS, as on a worker's own session."""
+    """Writes terms on Django's connection, and waits at most SETTLEMENT_SECONDS, like the worker's own sessions."""
     try:
         with answering_within(SETTLEMENT_SECONDS):
             _write_terms(terms, "settlement")
@@ -202,23 +207,24 @@ def _statement_and_parameters(
     return statement, [*columns, *[str(value).encode() for value in quota_use or ()]]
 
 
-def _outcome(
+def _settlement_of_row(
     account_id: uuid.UUID,
-    locked_for: int,
+    locked_microseconds: int,
     has_wallet: bool,
     was_written: bool,
     balance_units: int | None,
-    waited: int | None,
+    waited_microseconds: int | None,
 ) -> Settlement | None:
     """Turns the statement's row into a Settlement. Returns None if the record exists or its terms are missing.
 
-    `locked_for` are the microseconds that an earlier statement of the transaction took to lock the wallet.
+    Notes the wallet as crowded if the settlement has waited long for it.
+    `locked_microseconds` are the microseconds that an earlier statement of the transaction took to lock the wallet.
     """
     if not has_wallet:
         raise Wallet.DoesNotExist(f"Account {account_id} has no wallet.")
     if not was_written:
         return None
-    seconds = ((waited or 0) + locked_for) / MICROSECONDS
+    seconds = ((waited_microseconds or 0) + locked_microseconds) / MICROSECONDS
     if seconds > CROWDED_AFTER_SECONDS:
         _crowded[account_id] = time.monotonic() + CROWDED_FOR_SECONDS
     return Settlement(None if balance_units is None else from_units(balance_units), seconds)

@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from ..models import Checkpoint, Generation, Wallet
-from .booking import book, keep_terms
+from .booking import book, write_new_terms
 from .settlement import retrying
 from .unsettled import BadSerializedGeneration, deserialized
 
@@ -118,7 +118,7 @@ def _settle_orphan(id_: uuid.UUID) -> bool:
     if seen is None:
         return False
     generation, _ = deserialized(seen.encode())
-    keep_terms(generation, _USING)
+    write_new_terms(generation, _USING)
     with transaction.atomic(using=_USING):
         Wallet.objects.using(_USING).select_for_update().get(pk=generation.account_id)
         claimed = _claim(id_)

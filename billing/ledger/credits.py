@@ -1,4 +1,4 @@
-"""Books grants and corrections for staff, each once per account and reference."""
+"""Books the grants and corrections that staff make. A reference is booked once on each account."""
 
 import uuid
 from dataclasses import dataclass
@@ -10,14 +10,17 @@ from django.utils import timezone
 from gateway.money import LossyValueError, plain
 
 from ..models import LedgerEntry, Wallet
-from .booking import append
+from .booking import append_entry
 
 MAX_REFERENCE_LENGTH = 200
 
 
 @dataclass(frozen=True, slots=True)
 class BookedCredit:
-    """Holds the balance after a grant or a correction, and whether the reference had been booked before."""
+    """Holds the account's balance after the call.
+
+    `repeated` means that the reference had been booked before, so that this call has booked nothing.
+    """
 
     balance: Decimal
     repeated: bool
@@ -71,7 +74,7 @@ def _book_once(account_id: uuid.UUID, entry: LedgerEntry) -> BookedCredit:
             return BookedCredit(wallet.balance, repeated=True)
         entry.created_at = timezone.now()
         try:
-            append(wallet, entry, "default")
+            append_entry(wallet, entry, "default")
         except LossyValueError as error:
             raise InvalidAmount(str(error)) from None
     return BookedCredit(wallet.balance, repeated=False)

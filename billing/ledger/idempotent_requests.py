@@ -1,12 +1,20 @@
 """Claims `Idempotency-Key`s in the database, so that a repeated request is neither served nor billed twice.
 
-A row belongs to one use of a key (docs/api.md#idempotency). Its unique constraint decides between requests that arrive
-at the same moment. It does not wait for the request: each function here is a few short statements.
+A row stands for one use of an `Idempotency-Key` by one API key at one endpoint (docs/api.md#idempotency). Its unique
+constraint decides between requests that arrive at the same moment. Nothing is locked while a request runs: each
+function here is a few short statements.
 
-The row's id is that of the generation, so the books decide what became of a request whose worker died: with a billed
-record it is replayed. Without one, the repetition runs under the same id. If the first one's settlement still arrives,
-from a spool or a worker that was frozen, only one of the two is booked, because settling is idempotent by that id.
-`claimed_by` tells the two apart: a worker renews and removes a row only while the row has its own claim.
+The row's id is the id of the generation, so the books show what became of a request whose worker died. A repetition
+
+- is refused with IdempotencyReplayed if the request was billed: its record has a cost, its row is marked as billed, or
+  its settlement is in this machine's spool;
+- is refused with IdempotencyInProgress if the request has a checkpoint, until a sweep has settled it;
+- runs under its own id if the request has a record without a cost;
+- runs under the first one's id if there is no trace of the request, once its row is stale.
+
+In the last case the first one's settlement may still arrive, from another machine's spool or a worker that had stalled.
+Only one of the two is booked, because settling is idempotent by that id. `claimed_by` distinguishes them: a worker
+renews and removes a row only while the row has its own claim.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -27,13 +35,13 @@ from ..models import Checkpoint, Generation, IdempotentRequest
 from . import spool
 from .checkpoints import STALE_SECONDS
 
-KEPT = timedelta(hours=24)
+KEPT_FOR = timedelta(hours=24)
 DROPPED_AT_ONCE = 5000
 DROP_EVERY_SECONDS = 600.0
 MOST_TRIES = 5
 _TABLE = IdempotentRequest._meta.db_table
 _COLUMNS = {field.attname: field for field in IdempotentRequest._meta.concrete_fields}
-# The database's clock, as Django writes and compares it.
+# SQL for the database's present time, in the format in which Django stores times.
 _NOW = {"postgresql": "clock_timestamp()", "sqlite": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now')"}
 
 
@@ -43,7 +51,7 @@ class KeyUse:
 
     key_id: UUID
     endpoint: str
-    name_digest: bytes
+    name_digest: bytes  # of the header's value
     body_digest: bytes
 
 
@@ -69,7 +77,7 @@ class _FirstUse(NamedTuple):
     def has_vanished(self) -> bool:
         """Tells whether the request's worker seems to be gone, without a trace in the books.
 
-        A sweep will bill a request that has a checkpoint.
+        A request with a checkpoint has not vanished: a sweep will bill it.
         """
         return self.is_stale and not (self.is_billed or self.has_record or self.has_checkpoint)
 
@@ -96,35 +104,35 @@ def claim(use: KeyUse, id_: UUID, *, running: Collection[UUID]) -> UUID:
         if bytes(first.body_digest) != use.body_digest:
             if not has_vanished:
                 raise IdempotencyKeyReused
-            _stale(first.id).delete()
+            _row_if_still_stale(first.id).delete()
         elif not has_vanished:
-            is_running = not first.is_billed and not first.has_record and not spool.holds(first.id)
-            raise _in_progress() if is_running else _replayed(first.id)
-        elif _stale(first.id).update(beat_at=Now(), claimed_by=id_):
+            is_undecided = not first.is_billed and not first.has_record and not spool.holds(first.id)
+            raise _in_progress() if is_undecided else _replayed(first.id)
+        elif _row_if_still_stale(first.id).update(beat_at=Now(), claimed_by=id_):
             return first.id
     raise _in_progress()
 
 
 def renew(claims: Mapping[UUID, UUID]) -> None:
-    """Tells that these requests still run. `claims` are the claims by the rows' ids."""
+    """Notes that these requests still run. `claims` maps a row's id to the claim that the row must still have."""
     _held_by(claims).update(beat_at=Now())
 
 
 def note_billed(ids: Iterable[UUID]) -> None:
-    """Tells that these requests are billed: their settlement is in the books or in the spool."""
+    """Notes that these requests are billed: their settlement is in the books or in the spool."""
     IdempotentRequest.objects.filter(pk__in=sorted(ids)).update(is_billed=True)
 
 
 def free(claims: Mapping[UUID, UUID]) -> None:
     """Makes the keys of requests that ended without a bill usable again, except those that others have taken over.
 
-    `claims` are the claims by the rows' ids.
+    `claims` is as for `renew`.
     """
     _held_by(claims).filter(is_billed=False).delete()
 
 
 def drop_before(moment: datetime, *, most: int | None = None) -> int:
-    """Removes rows older than a moment, DROPPED_AT_ONCE in a transaction, until `most`. Returns how many."""
+    """Removes rows older than a moment in batches, until at least `most` are removed. Returns how many were."""
     dropped = 0
     while most is None or dropped < most:
         old = IdempotentRequest.objects.filter(created_at__lt=moment).order_by("created_at")
@@ -137,7 +145,7 @@ def drop_before(moment: datetime, *, most: int | None = None) -> int:
 
 def drop_some() -> bool:
     """Removes some rows older than a day, as a worker's share of `maintain`. Tells whether there are more."""
-    return drop_before(timezone.now() - KEPT, most=DROPPED_AT_ONCE) == DROPPED_AT_ONCE
+    return drop_before(timezone.now() - KEPT_FOR, most=DROPPED_AT_ONCE) == DROPPED_AT_ONCE
 
 
 def _insert(use: KeyUse, id_: UUID) -> bool:
@@ -167,8 +175,8 @@ def _first_use(use: KeyUse) -> _FirstUse | None:
     rows = IdempotentRequest.objects.filter(
         key_id=use.key_id, endpoint=use.endpoint, name_digest=use.name_digest
     ).annotate(
-        is_stale=_is_true(beat_at__lt=Now() - timedelta(seconds=STALE_SECONDS)),
-        is_old=_is_true(created_at__lt=Now() - KEPT),
+        is_stale=_as_boolean(beat_at__lt=Now() - timedelta(seconds=STALE_SECONDS)),
+        is_old=_as_boolean(created_at__lt=Now() - KEPT_FOR),
         has_checkpoint=Exists(Checkpoint.objects.filter(pk=OuterRef("pk"))),
         has_record=Exists(record),
         is_unbilled=Exists(record.filter(cost=None)),
@@ -177,17 +185,18 @@ def _first_use(use: KeyUse) -> _FirstUse | None:
     return None if row is None else _FirstUse(*row)
 
 
-def _is_true(**condition: Any) -> "ExpressionWrapper[Q]":
+def _as_boolean(**condition: Any) -> "ExpressionWrapper[Q]":
     return ExpressionWrapper(Q(**condition), output_field=BooleanField())
 
 
 def _held_by(claims: Mapping[UUID, UUID]) -> "QuerySet[IdempotentRequest]":
-    """Selects rows that still have these claims. No claim is ever on two rows."""
+    """Selects rows that still have these claims."""
+    # No claim is ever on two rows, so ids and claims may be compared as two separate lists.
     return IdempotentRequest.objects.filter(pk__in=sorted(claims), claimed_by__in=sorted(claims.values()))
 
 
-def _stale(id_: UUID) -> "QuerySet[IdempotentRequest]":
-    """Selects a row unless its request has shown itself since."""
+def _row_if_still_stale(id_: UUID) -> "QuerySet[IdempotentRequest]":
+    """Selects a row if its request is not billed and, even now, has not renewed it for STALE_SECONDS."""
     stale = Now() - timedelta(seconds=STALE_SECONDS)
     return IdempotentRequest.objects.filter(pk=id_, is_billed=False, beat_at__lt=stale)
 

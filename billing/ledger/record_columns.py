@@ -1,4 +1,4 @@
-"""Lists the columns of a record, with their units and the exports that show each of them as it is.
+"""Lists the columns of a record, with their units and the exports that show each of them.
 
 The admin, statements, the API's representations, the daily rollups and `verify_ledger` read this table. Each has code
 of its own only for what it shows in another form, such as bounds that are an object in the API.
@@ -27,7 +27,7 @@ class Section(Enum):
 
 
 class Export(Flag):
-    """Lists the texts and JSON objects that show columns of a record."""
+    """Lists the outputs that show columns of a record: statements, and objects of the API."""
 
     STATEMENT = auto()  # a line of a statement (docs/statements.md)
     RECORD = auto()  # GenerationRecord (docs/api.md#records)
@@ -197,7 +197,7 @@ RECORD_COLUMNS = (
     ),
     RecordColumn("grid_basis", Section.FOOTPRINT, is_frozen=True),
     RecordColumn("energy_figures", Section.FOOTPRINT, is_frozen=True),
-    # Whether the answer and its count are whole, and how the request was routed
+    # Whether the answer was cut off or its tokens estimated, how the request was routed, and its tags
     RecordColumn("interrupted", exports=STATEMENT | RECORD),
     RecordColumn("usage_estimated", Section.TOKENS, STATEMENT | RECORD),
     RecordColumn("route_id", Section.ROUTE, STATEMENT, {STATEMENT: "model"}, is_computed=True),
@@ -205,6 +205,7 @@ RECORD_COLUMNS = (
     RecordColumn("requested_alias", Section.ROUTE, STATEMENT | RECORD),
     RecordColumn("routing_mode", Section.ROUTE, RECORD | ROUTING),
     RecordColumn("routing_reason", Section.ROUTE, ROUTING),
+    # `routing_info` shows whether there is a reason, not the text (billing/usage/representations.py).
     RecordColumn("fallback_reason", Section.ROUTE, ROUTING, {ROUTING: "fallback_occurred"}),
     RecordColumn("providers_attempted", Section.ROUTE, ROUTING),
     RecordColumn("providers_skipped", Section.ROUTE, ROUTING),

@@ -1,7 +1,7 @@
 """Adds up what is spent of budgets, and compares it with them (docs/policies.md#budgets).
 
 Every policy with a budget has a row of `Spending`, which settlements add to: PostgreSQL by a part of their statement
-(`settling_statement.py`), SQLite by `add`. The rules of both are those of `begin_of`.
+(`settling_statement.py`), SQLite by `add`. Both follow the rules of `begin_of`.
 """
 
 from collections.abc import Collection, Iterator, Sequence

@@ -130,12 +130,12 @@ class RouteTerms:
 
     def __post_init__(self) -> None:
         record = Generation(**{name: _FIELDS[name].to_python(value) for name, value in self.columns.items()})
-        set_apart(record)
+        move_frozen_columns_to_terms(record)
         self.row = record.terms
         self.parameters = [encoded(name, getattr(record, name)) for name in COLUMNS[len(RequestColumns._fields) :]]
 
 
-def set_apart(record: Generation, terms: FrozenTerms | None = None) -> None:
+def move_frozen_columns_to_terms(record: Generation, terms: FrozenTerms | None = None) -> None:
     """Moves an unsaved record's frozen columns to its `terms`: the given ones, or unsaved ones made from the columns.
 
     With GATEWAY_WHOLE_RECORDS it does nothing: releases before 1.1 read these columns in the record.
@@ -225,7 +225,7 @@ class UnsettledGeneration:
     def generation(self) -> Generation:
         """Returns the unsaved record, with its shared terms."""
         record, _ = deserialized(self.serialized())
-        set_apart(record, self.terms.row)
+        move_frozen_columns_to_terms(record, self.terms.row)
         return record
 
 

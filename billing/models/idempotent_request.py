@@ -22,7 +22,7 @@ class IdempotentRequest(models.Model):
     endpoint = models.CharField(max_length=12)  # as in Generation
     name_digest = models.BinaryField(max_length=32)  # SHA-256 of the header's value
     body_digest = models.BinaryField(max_length=32)  # SHA-256 of the body as it was sent
-    # The id with which the request came that holds the row: `id`, or that of a later one, which has taken the row over.
+    # The id of the request that holds the row: `id`, or the id of a later request that has taken the row over.
     claimed_by = models.UUIDField(null=True)
     created_at = models.DateTimeField(db_index=True)
     beat_at = models.DateTimeField()

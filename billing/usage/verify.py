@@ -292,7 +292,7 @@ def _usage_by_day(
 
 
 def _differing(kept: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the names of kept sums that are not those of the records.
+    """Yields the name of each sum by day that differs from the sum of the records.
 
     If a part of the day was rolled up before a column existed, its sum and count may be smaller, but never larger.
     """

@@ -1,6 +1,7 @@
 """Reads request bodies within bounds, and parses them strictly.
 
 An inference request's body is bounded again by what its worker holds for all requests (`HeldBody`).
+Both ways of serving a request call `require_allowed_length` before they read it (gateway/edge/rules.py).
 Two bounds are elsewhere: gateway/server/bounded_request.py does not read a body that declares too large a length, and
 gateway/edge/middleware.py bounds forms.
 """

@@ -1,4 +1,4 @@
-"""Bounds the time and the number of pieces in which gunicorn reads a request and its body."""
+"""Bounds the declared size of a request, and the time and the number of pieces in which gunicorn reads it."""
 
 import array
 import fcntl

@@ -1,4 +1,4 @@
-"""Runs a worker's tasks that belong to no request. Apps register them in `AppConfig.ready()`.
+"""Runs a worker's tasks that belong to no request. Apps register them in `AppConfig.ready()` (`apps.py`).
 
 start: before the worker accepts requests; repeated until it succeeds. ready: once, after all of those. beat: each
 second. drain: when open requests have used up the time of a stop. stop: at the worker's end.

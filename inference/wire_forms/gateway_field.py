@@ -1,4 +1,4 @@
-"""Reads `gateway`, the field of a request for the gateway itself (docs/api.md#max-cost)."""
+"""Reads the field `gateway`, in which a request states the most that it may cost (docs/api.md#max-cost)."""
 
 from decimal import Decimal
 from typing import Any

@@ -13,13 +13,13 @@ from ..words import without
 from .framing import HIDES_REASONING
 from .gateway_field import GatewayField
 
-# The gateway's own fields: a dialect writes its form of them. The last three are fields of other routers: `usage` is in
-# every answer, asked for or not.
-OWNED = frozenset(
+# The gateway reads these fields itself, and a dialect writes what its upstream needs of them. Clients of other routers
+# send the last three; `usage` changes nothing, because every answer has it.
+NOT_PASSED_ON = frozenset(
     {"model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "gateway"}
     | {"usage", "reasoning", "include_reasoning"}
 )
-# The effort that a budget of at least this number of tokens of reasoning asks for.
+# A budget of reasoning tokens stands for the first of these efforts whose number it reaches, or else for LEAST_EFFORT.
 EFFORT_FROM = ((16_384, "high"), (4_096, "medium"))
 LEAST_EFFORT, USUAL_EFFORT, NO_EFFORT = "low", "medium", "none"
 REASONING_MEMBERS: Mapping[str, type] = {"effort": str, "max_tokens": int, "enabled": bool, "exclude": bool}
@@ -106,4 +106,4 @@ def effort_of(budget: int) -> str:
 
 def pass_through(present: dict[str, Any]) -> dict[str, Any]:
     """Returns the fields that go upstream unchanged."""
-    return without(present, OWNED)
+    return without(present, NOT_PASSED_ON)

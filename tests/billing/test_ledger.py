@@ -15,7 +15,7 @@ from django.db.models import ProtectedError
 from accounts.models import Account
 from billing.ledger import booking as ledger
 from billing.ledger import credits
-from billing.ledger.unsettled import set_apart
+from billing.ledger.unsettled import move_frozen_columns_to_terms
 from billing.models import Generation, ImmutableRow, LedgerEntry, Wallet
 from catalogue.pricing import Price, Usage
 from gateway.money import MAX_MONEY, LossyValueError
@@ -388,7 +388,7 @@ def test_the_statement_does_what_the_steps_do(priced: bool) -> None:
     accounts = new_account(), new_account()
     one, other = (served(account, usage, price, priced=priced, **everything) for account in accounts)
     ledger.book(one, using="default")
-    set_apart(other)
+    move_frozen_columns_to_terms(other)
     assert ledger._book_in_steps(other, "default") is not None
     assert _columns(one.pk) == _columns(other.pk)
     assert _entry(one.pk) == _entry(other.pk)

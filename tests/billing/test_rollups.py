@@ -289,7 +289,7 @@ def unfinished_settlement(generation: Generation) -> Iterator[None]:
 
     def settle() -> None:
         try:
-            ledger.keep_terms(generation, "default")
+            ledger.write_new_terms(generation, "default")
             with transaction.atomic():
                 ledger.book(generation, using="default")
                 is_decided.set()

@@ -15,7 +15,7 @@ from django.db import connection, connections, transaction
 from pytest_django import Settings
 
 from accounts.models import Account
-from billing.ledger.booking import Settlement, book, keep_terms
+from billing.ledger.booking import Settlement, book, write_new_terms
 from billing.ledger.settlement import replay_spool, settle
 from billing.ledger.spool import SpoolFailed
 from billing.models import Generation, Wallet
@@ -151,7 +151,7 @@ def test_two_that_settle_one_request_at_once_book_it_once(acme: Account) -> None
     """The second begins while the first is uncommitted, and so cannot see the record for which it waits."""
     first = served(acme)
     again = served(acme, id=first.pk)
-    keep_terms(first, "settlement")  # or the second would wait for these
+    write_new_terms(first, "settlement")  # or the second would wait for these
     with ThreadPoolExecutor(1) as pool:
         with transaction.atomic(using="settlement"):
             settled = book(first)

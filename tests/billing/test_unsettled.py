@@ -9,7 +9,14 @@ from django.db import connection
 
 from billing.ledger import booking as ledger
 from billing.ledger.settling_statement import settling_statement
-from billing.ledger.unsettled import COLUMNS, RequestColumns, UnsettledGeneration, encoded, set_apart, terms_of
+from billing.ledger.unsettled import (
+    COLUMNS,
+    RequestColumns,
+    UnsettledGeneration,
+    encoded,
+    move_frozen_columns_to_terms,
+    terms_of,
+)
 from billing.models import Generation
 from catalogue.pricing import EnergyFactors, Usage
 from gateway.db import writes
@@ -34,7 +41,7 @@ def test_its_parameters_are_those_of_the_record(priced: bool) -> None:
         "first_token_ms": 12,
     }
     generation = served(acme, USAGE, TIERED_PRICE, priced=priced, **columns)
-    set_apart(generation)
+    move_frozen_columns_to_terms(generation)
     parameters = [encoded(name, getattr(generation, name)) for name in COLUMNS]
     assert unsettled(generation).parameters == parameters
     again = unsettled(generation).generation()
@@ -59,7 +66,7 @@ def test_its_terms_are_the_routes() -> None:
 
 def test_an_early_commit_does_not_wait_for_the_disk() -> None:
     generation = served(new_account())
-    ledger.keep_terms(generation, "default")
+    ledger.write_new_terms(generation, "default")
     statement = settling_statement(counts_quota=False, has_checkpoint=False, commits_early=True)
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL synchronous_commit = on")

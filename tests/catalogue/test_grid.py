@@ -176,8 +176,16 @@ def test_a_file_is_imported_like_an_answer_and_what_is_old_goes(imported: Callab
     slot("FR", NOON - timedelta(days=8), 99)
     saved = tmp_path / "saved.json"
     saved.write_text(half_hours(NOON, [(266, 263)]))
-    imported("carbonintensity", "--zone", "GB", "--file", str(saved))
+    call_command("import_grid", "carbonintensity", "--zone", "GB", "--file", str(saved))
     assert [row[:2] for row in stored()] == [("GB", NOON)]
+
+
+def test_a_file_is_not_imported_from_an_address(imported: Callable[..., str], tmp_path: Path) -> None:
+    saved = tmp_path / "saved.json"
+    saved.write_text(half_hours(NOON, [(266, 263)]))
+    with pytest.raises(CommandError, match="argument --file: not allowed with argument --url"):
+        imported("carbonintensity", "--zone", "GB", "--file", str(saved))
+    assert stored() == []
 
 
 def test_a_fault_says_what_is_wrong_and_nothing_of_the_address(

@@ -121,7 +121,7 @@ def test_an_idempotency_key_costs_one_statement_more_and_its_repetition_one_look
         assert ask(token, idempotency_key="one", stream=stream)[0] == 409
     idempotency.write_ends()
     assert shape(looked) == [*WHO, "INSERT billing_idempotentrequest"]
-    # One look at the row, with what the books know of it: the first table in it is that of a subquery.
+    # One SELECT reads the row and what the books know of it. The first table that it names is in a subquery.
     assert shape(looked_again) == [*shape(looked), "SELECT billing_checkpoint"]
 
 

@@ -12,7 +12,7 @@ from gateway.management.base import OperatorCommand
 
 
 class Command(OperatorCommand):
-    help = "Replaces a policy (docs/policies.md): the account's, or that of a key, a tag or new keys. {} removes it."
+    help = "Replaces the policy of an account, a key, a tag or new keys (docs/policies.md). {} removes it."
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_account(parser)

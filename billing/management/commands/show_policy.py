@@ -11,7 +11,7 @@ from gateway.management.base import OperatorCommand
 
 
 class Command(OperatorCommand):
-    help = "Prints a policy as JSON: the account's, or that of a key, a tag or new keys. {} if there is none."
+    help = "Prints the policy of an account, a key, a tag or new keys as JSON. Without one it prints {}."
     only_reads = True
 
     def add_arguments(self, parser: CommandParser) -> None:

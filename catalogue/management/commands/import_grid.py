@@ -10,15 +10,21 @@ from gateway.management.base import OperatorCommand
 
 class Command(OperatorCommand):
     help = (
-        "Imports the carbon intensity of electricity by the hour from a source, for the zones of the catalogue's "
-        "routes or the given zones. Running servers use it within two seconds."
+        "Imports the carbon intensity of electricity from a source, in slots of up to an hour, for the given zones, "
+        "or else for the zones of the catalogue's routes. Running servers use it within two seconds."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("source", choices=sorted(SOURCES))
         parser.add_argument("--zone", action="append", default=[], metavar="ZONE", help="such as FR or SE3; repeatable")
-        parser.add_argument("--file", type=Path, metavar="PATH", help="a saved answer for the one --zone")
-        parser.add_argument("--url", default="", metavar="URL", help="the address of a mirror of the source")
+        origin = parser.add_mutually_exclusive_group()
+        origin.add_argument(
+            "--file",
+            type=Path,
+            metavar="PATH",
+            help="imports an answer of the source that was saved in a file; needs one --zone, and asks no server",
+        )
+        origin.add_argument("--url", default="", metavar="URL", help="the address of a mirror of the source")
 
     def handle(self, *args: Any, **options: Any) -> None:
         name, zones = options["source"], list(dict.fromkeys(options["zone"]))

@@ -201,12 +201,12 @@ class _Block:
 
 
 class AnthropicDecoder(StreamDecoder):
-    """See `base.StreamDecoder`."""
+    """Turns Anthropic's events into the deltas of OpenAI's chunks."""
 
     __slots__ = (
         "_blocks",
         "_citations",
-        "_has_counted_all",
+        "_has_final_usage",
         "_newest",
         "_next_chunk_fields",
         "_next_delta_members",
@@ -225,12 +225,12 @@ class AnthropicDecoder(StreamDecoder):
         self._newest: _Block | None = None  # the newest block while it is open; gets pieces with an unknown index
         self._tools = self._thoughts = self._citations = 0
         self._usage: Json = {}  # the usage so far, merged from all events
-        self._has_counted_all = False
+        self._has_final_usage = False
         self._next_chunk_fields: Json = {}  # fields to add to the next chunk, beside its `choices`
         self._next_delta_members: Json = {}  # members to add to the `delta` of the next chunk's choice
 
     def read(self, event: Json, data: bytes, out: list[Delta | Note]) -> None:
-        """See `base.StreamDecoder`. Unknown events are ignored."""
+        """Adds the deltas of an event to `out`. Unknown events are ignored."""
         check_object(event, data)
         kind = event.get("type")
         delta: Delta | None = None
@@ -264,7 +264,7 @@ class AnthropicDecoder(StreamDecoder):
         """See `base.StreamDecoder`. The `output_tokens` at the start of a stream are a placeholder."""
         usage = usage_of(reported)
         prompt = None if usage is None else replace(usage, completion=0, reasoning=None)
-        return (usage if self._has_counted_all else None), prompt
+        return (usage if self._has_final_usage else None), prompt
 
     def _read_framing(self, event: Json, out: list[Delta | Note]) -> None:
         """Reads an event about the message itself. Null fields of its usage mean that they are unchanged."""
@@ -277,7 +277,7 @@ class AnthropicDecoder(StreamDecoder):
             case "message_delta":
                 delta = object_of(event.get("delta"))
                 self._next_chunk_fields |= extras(event, ("type", "delta", "usage")) | extras(delta, ("stop_reason",))
-                self._has_counted_all |= isinstance(usage, dict)
+                self._has_final_usage |= isinstance(usage, dict)
                 end = finish_of(0, {"finish_reason": mapped_stop_reason(delta.get("stop_reason"))})
                 if isinstance(end, FinishDelta):
                     unended, self._blocks = self._blocks, {}
@@ -341,7 +341,10 @@ class AnthropicDecoder(StreamDecoder):
         return None
 
     def _close_block(self, block: _Block | None) -> Delta | None:
-        """Ends a block: holds a thought with its signature, and sends a tool's input if only the start had it."""
+        """Ends a block, and returns a tool's input as a delta if it came whole with the block's start.
+
+        A thought and its signature are kept for the next delta.
+        """
         if block is None:
             return None
         kind = block.content.get("type")
@@ -386,12 +389,11 @@ class AnthropicDecoder(StreamDecoder):
 
 
 class PassingDecoder(AnthropicDecoder):
-    """See `base.StreamDecoder`. Anthropic's own events are passed on unchanged; pings are dropped."""
+    """Passes Anthropic's own events on unchanged, and drops pings."""
 
     __slots__ = ()
 
     def read(self, event: Json, data: bytes, out: list[Delta | Note]) -> None:
-        """See `base.StreamDecoder`."""
         check_object(event, data)
         kind = event.get("type")
         if kind == "content_block_delta":
@@ -408,7 +410,7 @@ class PassingDecoder(AnthropicDecoder):
         elif kind == "message_delta":
             has_ended = object_of(event.get("delta")).get("stop_reason")
             out.append((FinishDelta if has_ended else OtherDelta)(event, NO_CHOICE))
-            self._has_counted_all |= isinstance(event.get("usage"), dict)
+            self._has_final_usage |= isinstance(event.get("usage"), dict)
             self._report_usage(event.get("usage"), out)
         elif kind == "message_stop":
             out.append(StreamEnd())

@@ -48,7 +48,7 @@ Json = dict[str, Any]
 ROLES = ("user", "assistant", "system")  # system messages within a conversation are a beta of the API
 MOST_MESSAGES = 100_000
 MOST_TOOLS = 10_000
-OWNED = frozenset({"model", "stream", "max_tokens", "usage", "gateway"})
+NOT_PASSED_ON = frozenset({"model", "stream", "max_tokens", "usage", "gateway"})
 # The names that fields of a chat have in this API.
 CHAT_NAMES = {"stop": "stop_sequences", "response_format": "output_config.format", "parallel_tool_calls": "tool_choice"}
 # Tools that the client runs itself. All others are run by the provider, at prices of their own.
@@ -209,7 +209,7 @@ class MessagesForm(WireForm):
         return Call(
             shape=Shape.MESSAGES,
             model=checked["model"],
-            body={name: value for name, value in present.items() if name not in OWNED},
+            body={name: value for name, value in present.items() if name not in NOT_PASSED_ON},
             stream=checked.get("stream", False),
             max_tokens=checked.get("max_tokens"),
             max_cost=checked.get("gateway"),

@@ -42,7 +42,7 @@ NOT_OF_A_CHAT = frozenset(
 )
 # Fields that are not part of a body that is passed on: dialects write the first four themselves, and the others are
 # not for upstreams.
-OWNED = frozenset({"model", "stream", "max_output_tokens", "store", "client_metadata", "usage", "gateway"})
+NOT_PASSED_ON = frozenset({"model", "stream", "max_output_tokens", "store", "client_metadata", "usage", "gateway"})
 # Hints, and a limit that is not enforced, which a chat does not have. An upstream with this API gets the first two.
 UNSENT_IN_A_CHAT = ("prompt_cache_options", "max_tool_calls", "client_metadata")
 UNSENT = frozenset({"client_metadata"})
@@ -192,7 +192,7 @@ def call_of(body: dict[str, Any]) -> Call:
         max_cost=checked.get("gateway"),
         sent_fields=frozenset((*present, *chat, *(("max_tokens",) if "max_output_tokens" in present else ()))),
         adjusted_fields=tuple(dropped),
-        original_body={name: value for name, value in present.items() if name not in OWNED},
+        original_body={name: value for name, value in present.items() if name not in NOT_PASSED_ON},
         form_state=AnswerContext(_echo(present), tools.named, ENCRYPTED in include, conversation.places),
     )
 

@@ -74,7 +74,7 @@ class Command(OperatorCommand):
         done = maintain_once()
         dropped = quota.drop_before(quota.day_of(now)) + health.drop_before(now - health.KEPT)
         failures = request_failures.drop_before(request_failures.kept_since(now))
-        used = idempotent_requests.drop_before(now - idempotent_requests.KEPT)
+        used = idempotent_requests.drop_before(now - idempotent_requests.KEPT_FOR)
         ended = invitations.drop_ended(now)
         SessionStore.clear_expired()
         grid_import.refresh.work()
