@@ -19,7 +19,7 @@ import pytest
 
 from tests import timings
 from tests.servers.databases import Databases, SqliteDatabases
-from tests.servers.postgres import PostgresDatabases, PrivatePostgres
+from tests.servers.postgres import PostgresDatabases, PrivatePostgres, folder_in_memory
 from tests.servers.process import ServerError
 from tests.servers.programs import NotInstalled, missing_programs
 
@@ -195,7 +195,8 @@ def prepare(database: str) -> None:
             del os.environ[name]
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each process would compile all its modules
     sys.dont_write_bytecode = False
-    folder = Path(tempfile.mkdtemp(prefix="gateway-tests-"))
+    # SQLite waits for the disk at each commit, and another commit fails if it waits for that one for a second.
+    folder = Path(tempfile.mkdtemp(prefix="gateway-tests-", dir=folder_in_memory()))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ |= {
         SCRATCH: str(folder),

@@ -2,7 +2,9 @@
 
 from contextlib import closing
 from decimal import Decimal
+from pathlib import Path
 
+import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
@@ -14,6 +16,8 @@ from billing.models import BalanceLine, Notice
 from tests.factories import new_account
 from tests.locks import foreign_connection
 from tests.original_migrations import use_originals
+from tests.servers.databases import FreshDatabases
+from tests.servers.gateway import GatewayServer
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -73,3 +77,18 @@ def test_a_threshold_becomes_a_line_of_the_balance_which_is_told_if_its_mail_was
     states = {pk: (line.balance, line.crossed_at is None, line.told_at is None) for pk, line in lines.items()}
     assert states == {above.pk: (None, True, True), told.pk: (4, False, False), waiting.pk: (5, False, True)}
     assert without.pk not in lines
+
+
+def test_a_migration_takes_as_long_as_it_needs(migrated_databases: FreshDatabases, tmp_path: Path) -> None:
+    with closing(GatewayServer(migrated_databases, tmp_path)) as server:
+        with closing(psycopg.connect(server.database_url, autocommit=True)) as owner:
+            owner.execute("CREATE TABLE noted (statement_timeout text)")
+            owner.execute(
+                "CREATE RULE note AS ON INSERT TO django_migrations "
+                "DO ALSO INSERT INTO noted VALUES (current_setting('statement_timeout'))"
+            )
+        for owns in ({}, {"MIGRATE_DATABASE_URL": server.database_url}):
+            with closing(psycopg.connect(server.database_url, autocommit=True)) as owner:
+                owner.execute("DELETE FROM django_migrations WHERE app = 'sessions'")
+            server.manage_subprocess("migrate", "sessions", "--fake", **owns).ok()
+        assert server.query("SELECT statement_timeout FROM noted") == [("0",), ("0",)]

@@ -16,6 +16,7 @@ from .output import OutputFailed
 EXIT_USAGE = 2  # argparse's status for bad options
 EXIT_CLOSED_PIPE = 128 + signal.SIGPIPE  # a shell's status for a program that SIGPIPE has ended
 SQLITE_PATIENCE_SECONDS = 10.0
+CONNECT_SECONDS = 30  # a busy server may take longer than the five seconds that a worker waits
 UNDEFINED_TABLE_OR_COLUMN = frozenset({"42P01", "42703"})  # SQLSTATE
 
 
@@ -75,14 +76,18 @@ def explain(error: Error) -> str:
 
 
 def connect_as_a_command() -> None:
-    """Lets this process connect without a pool and without a statement timeout."""
+    """Lets this process connect without a pool, wait longer for a connection, and run statements of any length."""
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
-    for connection in connections.all():
-        options = dict(connection.settings_dict["OPTIONS"])
-        if connection.vendor == "sqlite":
+    databases = [connection.settings_dict for connection in connections.all()]
+    if settings.MIGRATION_DATABASE is not None:
+        databases.append(settings.MIGRATION_DATABASE)
+    for database in databases:
+        options = dict(database["OPTIONS"])
+        if "sqlite" in database["ENGINE"]:
             options["timeout"] = SQLITE_PATIENCE_SECONDS
         else:
             options.pop("pool", None)
+            options.setdefault("connect_timeout", CONNECT_SECONDS)
             if not settings.DATABASE_TRANSACTION_POOLING:
                 options["options"] = "-c statement_timeout=0"
-        connection.settings_dict["OPTIONS"] = options
+        database["OPTIONS"] = options

@@ -24,7 +24,7 @@ from tests.servers.gateway import GatewayServer
 from tests.servers.lossy_proxy import LossyProxy
 from tests.servers.simulator import Simulator
 
-pytestmark = [pytest.mark.also_sqlite, pytest.mark.also_fastpath_off]
+pytestmark = pytest.mark.also_fastpath_off
 
 LONG_AGO = "2026-01-01 00:00:00"
 IN_PROGRESS = (409, "invalid_request_error", "idempotency_in_progress", None)
@@ -88,6 +88,7 @@ def running(customer: Customer, simulator: Simulator, *, stream: bool = False) -
         assert first.result().status_code == 200
 
 
+@pytest.mark.also_sqlite
 @pytest.mark.parametrize("path", ENDPOINTS, ids=lambda path: path.removeprefix("/v1/"))
 def test_a_repetition_is_refused_and_names_the_first(customer: Customer, path: str) -> None:
     first = send(customer, ENDPOINTS[path], path=path)
@@ -149,6 +150,7 @@ def test_printable_keys_are_taken(customer: Customer, value: str) -> None:
     assert send(customer, question("echo"), value).status_code == 200
 
 
+@pytest.mark.also_sqlite
 def test_another_body_is_refused_during_and_after_the_first(customer: Customer, simulator: Simulator) -> None:
     other = question("echo")
     with running(customer, simulator):
@@ -168,6 +170,7 @@ def test_while_the_first_runs_a_repetition_waits(customer: Customer, simulator: 
     assert len(bills.debits(customer)) == 1
 
 
+@pytest.mark.also_sqlite
 def test_of_many_at_the_same_moment_one_is_served(customer: Customer) -> None:
     many = 12
     together = threading.Barrier(many)
@@ -258,6 +261,7 @@ def test_a_client_that_leaves_a_stream_is_billed_and_its_repetition_replayed(cus
     assert again.headers["X-Generation-Id"] == left.headers["X-Generation-Id"]
 
 
+@pytest.mark.also_sqlite
 def test_a_key_is_free_after_a_day(customer: Customer) -> None:
     assert send(customer, question("echo")).status_code == 200
     assert eventually(lambda: [bool(billed) for _, billed in rows(customer)] == [True])
@@ -296,6 +300,7 @@ def unanswered(customer: Customer, body: dict[str, Any]) -> threading.Thread:
     return thread
 
 
+@pytest.mark.also_sqlite
 def test_a_request_that_vanished_with_its_worker_runs_again_under_its_id(
     server: GatewayServer, customer: Customer, simulator: Simulator
 ) -> None:

@@ -77,7 +77,7 @@ class PrivatePostgres(PostgresDatabases):
     def in_memory(cls) -> Self:
         """Makes a server with its data in memory, for tests: most of what they write are copies of databases."""
         server = cls()
-        server._disk = _memory()
+        server._disk = folder_in_memory()
         return server
 
     @classmethod
@@ -183,7 +183,7 @@ def unprivileged_user() -> str | None:
     return "postgres" if "postgres" in names else "nobody"
 
 
-def _memory() -> Path | None:
+def folder_in_memory() -> Path | None:
     """Returns a folder in memory, if the machine has one with enough room."""
     memory = Path("/dev/shm")
     return memory if memory.exists() and shutil.disk_usage(memory).free > MOST_BYTES else None

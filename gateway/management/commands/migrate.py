@@ -8,12 +8,18 @@ from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 from gateway.db import serving_role
 from gateway.db.postgresql.base import LOCK_NOT_AVAILABLE
 
+from ..base import connect_as_a_command
+
 
 class Command(migrate.Command):
     """Replaces Django's command. Its statements wait for a lock at most MIGRATION_LOCK_TIMEOUT.
 
     If MIGRATE_DATABASE_URL is set, its role migrates, and gives the role of DATABASE_URL its rights.
     """
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        connect_as_a_command()
+        super().run_from_argv(argv)
 
     def handle(self, *args: Any, **options: Any) -> None:
         owner = settings.MIGRATION_DATABASE
