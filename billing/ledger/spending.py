@@ -70,6 +70,10 @@ class Sums(NamedTuple):
         day, *amounts = text.split(" ")
         return cls(date.fromisoformat(day), *map(int, amounts))
 
+    @classmethod
+    def of_row(cls, row: Spending) -> "Sums":
+        return cls(row.day, *map(to_units, (row.in_day, row.in_week, row.in_month, row.in_total)))
+
     def in_period(self, period: str, today: date) -> int:
         """Returns what was spent in the period that contains `today`."""
         if begin_of(period, self.day) < begin_of(period, today):
@@ -125,8 +129,7 @@ def budget_states(policies: Sequence[AppliedPolicy], today: date) -> Iterator[Bu
 def states_of(policy: Policy, today: date) -> Iterator[BudgetState]:
     """Yields the state of each budget of a stored policy."""
     row: Spending | None = getattr(policy, "spending", None)  # the relation raises an AttributeError if there is none
-    sums = [] if row is None else [row.in_day, row.in_week, row.in_month, row.in_total]
-    spent = "" if row is None else " ".join([row.day.isoformat(), *map(str, map(to_units, sums))])
+    spent = "" if row is None else " ".join(map(str, Sums.of_row(row)))
     return budget_states([AppliedPolicy(policy.level, policy.tag, compiled(policy.rules), spent)], today)
 
 
@@ -177,7 +180,7 @@ def add(generation: Generation, using: str) -> None:
     today = generation.created_at.astimezone(UTC).date()
     mine = Q(key_id=generation.key_id) | Q(key=None)
     for row in Spending.objects.using(using).filter(mine, account_id=generation.account_id, tag__in=["", *tags]):
-        before = Sums(row.day, *map(to_units, (row.in_day, row.in_week, row.in_month, row.in_total)))
+        before = Sums.of_row(row)
         for period in PERIODS:
             setattr(row, f"in_{period}", from_units(before.in_period(period, today)) + generation.cost)
         row.day = max(row.day, today)
@@ -186,14 +189,19 @@ def add(generation: Generation, using: str) -> None:
 
 
 def write_alerts(row: Spending, added: Decimal | None, now: datetime, using: str = "default") -> None:
-    """Writes the alerts of lines that the last `added` amount has crossed; of all that are reached if it is None."""
+    """Writes the alerts of lines that the last `added` amount has crossed; of all that are reached if it is None.
+
+    Only the periods that run at the time `now` count.
+    """
+    today = max(row.day, now.astimezone(UTC).date())
+    sums = Sums.of_row(row)
     for line in row.lines:
-        spent, units = to_units(getattr(row, f"in_{line['period']}")), line["units"]
+        spent, units = sums.in_period(line["period"], today), line["units"]
         if spent >= units and (added is None or spent - to_units(added) < units):
             BudgetAlert.objects.using(using).get_or_create(
                 policy_id=row.policy_id,
                 period=line["period"],
-                begins=begin_of(line["period"], row.day),
+                begins=begin_of(line["period"], today),
                 percent=line["percent"],
                 defaults={
                     "amount": from_units(line["amount"]),

@@ -119,6 +119,15 @@ def test_the_line_that_a_settlement_crosses_is_written_once(account: Account, ke
     assert BudgetAlert.objects.count() == 4, "once in a period"
 
 
+def test_a_policy_that_is_set_in_a_later_period_finds_nothing_spent_in_it(account: Account, key: ApiKey) -> None:
+    holder = Holder.of_key(key)
+    set_policy(holder, budget("5.00"))
+    serve(account)
+    Spending.objects.update(day=timezone.now().astimezone(UTC).date() - timedelta(days=40))
+    set_policy(holder, {"budget": [{"amount": str(COST), "period": each} for each in ("month", "total")]})
+    assert {alert.period for alert in BudgetAlert.objects.all()} == {"total"}
+
+
 def test_a_line_that_has_been_crossed_before_the_budget_was_set_is_written_at_once(
     account: Account, key: ApiKey
 ) -> None:
