@@ -1,5 +1,6 @@
-"""An account has only as many requests in flight as its balance is expected to pay for, but always one."""
+"""No more requests are in flight than the balance and the budgets are expected to pay for, but always one."""
 
+import json
 import os
 import signal
 import uuid
@@ -7,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -14,11 +16,13 @@ import pytest
 import redis
 import requests
 
+from gateway.money import from_units
 from tests.bills import balance, debits
 from tests.catalogue import catalogue_for, model
 from tests.chat import HELLO, PATH, ask, question
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import message, refusal
+from tests.inference.recovery import until_checkpointed
 from tests.patience import eventually
 from tests.rawhttp import connect, read_response
 from tests.servers.customer import Customer, GatewaySession
@@ -29,6 +33,7 @@ from tests.servers.scrape import Scrape
 from tests.servers.simulator import Simulator
 
 HELD_BACK = (429, "rate_limit_error", "rate_limit_exceeded", None)
+LONG_AGO = "2026-01-01 00:00:00"
 RESERVED_SECONDS = 30  # unless its worker renews it
 FREE = {"currency": "EUR", "prompt_per_1m_tokens": 0, "completion_per_1m_tokens": 0}
 DEAR = {"currency": "EUR", "prompt_per_1m_tokens": 1000, "completion_per_1m_tokens": 2000}
@@ -200,6 +205,52 @@ def test_requests_in_flight_of_a_killed_worker_do_not_hold_others_back_for_long(
 
 
 @pytest.mark.parametrize("left", [24, 1000], ids=["no-longer-renewed", "renewed"])
+def spent_of_budget(customer: Customer) -> Decimal:
+    rows = customer.gateway.query("SELECT in_total FROM billing_spending WHERE account_id = %s", [customer.id])
+    ((spent,),) = rows
+    return from_units(spent)
+
+
+def set_budget(customer: Customer, amount: Decimal) -> None:
+    rules = {"budget": {"amount": str(amount), "period": "total"}}
+    customer.gateway.manage("set_policy", customer.name, json.dumps(rules), "--key", "test").ok()
+
+
+def test_sixty_at_once_spend_a_budget_exactly_if_the_workers_share_a_store(
+    two_workers: GatewayServer, open_account: OpenAccount
+) -> None:
+    customer = open_account(two_workers)
+    assert ask(customer, "dear-echo").status_code == 200
+    (cost,) = debits(customer)
+    set_budget(customer, 11 * cost)
+    found = Counter(reply.status_code for reply in at_once(customer, 60))
+    while (reply := ask(customer, "dear-echo")).status_code != 402:
+        found[reply.status_code] += 1
+    assert refusal(reply) == (402, "invalid_request_error", "budget_exceeded", None)
+    assert found[200] == 10
+    assert found.keys() <= {200, 402, 429}
+    assert spent_of_budget(customer) == 11 * cost
+
+
+def test_what_a_killed_worker_has_delivered_counts_against_the_budget(
+    two_workers: GatewayServer, open_account: OpenAccount
+) -> None:
+    customer, victims = open_account(two_workers), two_workers.worker_pids()
+    set_budget(customer, Decimal("0.01"))
+    with GatewaySession(two_workers.origin, customer.key) as session:
+        reply = session.post(PATH, json=question("dear-slow", stream=True), stream=True)
+        until_checkpointed(two_workers, 1)
+        for victim in victims:
+            os.kill(victim, signal.SIGKILL)
+        reply.close()
+    assert eventually(lambda: len(set(two_workers.worker_pids()) - set(victims)) == 2)
+    assert spent_of_budget(customer) == 0
+    two_workers.query("UPDATE billing_checkpoint SET beat_at = %s", [LONG_AGO])
+    two_workers.manage("maintain", "--once").ok()
+    assert 0 < spent_of_budget(customer) == sum(debits(customer))
+    assert refusal(ask(customer, "dear-echo")) == (402, "invalid_request_error", "budget_exceeded", None)
+
+
 def test_a_wait_for_another_workers_requests_is_promised_only_if_its_end_is_known(
     two_workers: GatewayServer, open_account: OpenAccount, shared_redis: PrivateRedis, left: int
 ) -> None:
