@@ -1,11 +1,8 @@
-"""Defines people, accounts, memberships, invitations and keys."""
+"""Defines accounts, their suspensions, memberships and invitations."""
 
 import uuid
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from django.contrib.auth.base_user import BaseUserManager
-from django.contrib.auth.models import AbstractUser
-from django.contrib.auth.models import UserManager as DjangoUserManager
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
@@ -16,55 +13,11 @@ from django.utils import timezone
 from gateway.ids import uuid7
 from gateway.money import MoneyField
 
-from . import names
+from .. import names
+from .people import User
 
 INVITING_RIGHT = "accounts.add_invitation"  # lets staff invite to any account
-MOST_TAGS = 8  # of a key
-LONGEST_TAG = 65  # characters of `name=value`
-TOKEN_PREFIX = "sk-gw-"  # noqa: S105  # every token starts with it
 currency_code = RegexValidator(r"^[A-Z]{3}\Z", "An ISO 4217 code: three capital letters.")
-
-
-class UserManager(BaseUserManager["User"]):
-    """Creates and finds people by e-mail address."""
-
-    with_perm = DjangoUserManager.with_perm
-
-    def create_user(self, email: str, password: str | None = None, **fields: Any) -> "User":
-        user = self.model(email=self.normalize_email(email).lower(), **fields)
-        user.set_password(password)
-        user.save(using=self._db)
-        return user
-
-    def create_superuser(self, email: str, password: str | None = None, **fields: Any) -> "User":
-        return self.create_user(email, password, is_staff=True, is_superuser=True, **fields)
-
-    def get_by_natural_key(self, username: str | None) -> "User":
-        return self.get(email=(username or "").lower())
-
-
-class User(AbstractUser):
-    """Is a person, who is identified by their e-mail address."""
-
-    username = None  # type: ignore[assignment]
-    email = models.EmailField("e-mail address", unique=True)
-    wants_notices = models.BooleanField(
-        "mail about accounts",
-        default=True,
-        db_default=True,
-        help_text="Of those that they own: credit and keys that end.",
-    )
-
-    USERNAME_FIELD = "email"
-    REQUIRED_FIELDS: ClassVar[list[str]] = []
-
-    objects = UserManager()  # type: ignore[assignment,misc]
-
-    class Meta:
-        constraints: ClassVar = [models.UniqueConstraint(Lower("email"), name="user_email_any_case")]
-
-    def __str__(self) -> str:
-        return self.email
 
 
 class AccountManager(models.Manager["Account"]):
@@ -245,128 +198,3 @@ class Invitation(models.Model):
     @property
     def role_in_words(self) -> str:
         return "an owner" if self.role == Membership.Role.OWNER else "a member"
-
-
-class ApiKey(models.Model):
-    """Is a token of an account, stored as a fingerprint to find it and a verifier to prove it.
-
-    An expired key loses the verifier, a deleted key both. The row stays for the history.
-    """
-
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="keys")
-    name = models.CharField(max_length=200)
-    fingerprint = models.BinaryField(max_length=32, null=True, unique=True, editable=False)
-    verifier = models.BinaryField(max_length=32, null=True, editable=False)
-    last_four = models.CharField(max_length=4, editable=False)
-    rpm = models.PositiveIntegerField("requests per minute", null=True, blank=True, help_text="Empty: the default.")
-    tpm = models.PositiveIntegerField("tokens per minute", null=True, blank=True, help_text="Empty: the default.")
-    # The person who created it on the keys page. Null: a command did, or this was not recorded yet.
-    created_by = models.ForeignKey(
-        User,
-        on_delete=models.SET_NULL,
-        null=True,
-        related_name="+",
-        db_index=False,
-        db_constraint=False,
-        editable=False,
-    )
-    # Sorted and separated by spaces, as in "env=prod team=search"; empty: none. Records copy it.
-    tags = models.CharField(max_length=MOST_TAGS * (LONGEST_TAG + 1), blank=True, default="", db_default="")
-    # True for the key with which `created_by` uses the dashboard's Playground (accounts.playground_keys).
-    is_playground = models.BooleanField("of the Playground", default=False, db_default=False, editable=False)
-    created_at = models.DateTimeField(auto_now_add=True)
-    expires_at = models.DateTimeField(null=True, blank=True)
-    deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
-    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
-
-    class Meta:
-        verbose_name = "API key"
-        ordering: ClassVar = ["-created_at"]
-        constraints: ClassVar = [
-            models.UniqueConstraint(
-                fields=["account", "name"], condition=Q(deleted_at=None), name="key_name_unique_among_live"
-            ),
-            models.CheckConstraint(
-                condition=Q(deleted_at=None, fingerprint__isnull=False)
-                | Q(deleted_at__isnull=False, fingerprint=None, verifier=None),
-                name="deleted_key_keeps_no_secret",
-            ),
-            models.CheckConstraint(condition=~Q(name=""), name="key_has_a_name"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.masked})"
-
-    @property
-    def masked(self) -> str:
-        return f"{TOKEN_PREFIX}…{self.last_four}"
-
-
-class Policy(models.Model):
-    """Limits what an account, one of its keys, or all its keys with a tag may use. New keys are given the default.
-
-    `rules` are the fields of docs/policies.md, checked by `catalogue.policy_form`. `accounts.policies` reads them.
-    """
-
-    class Level(models.TextChoices):
-        """Lists what a policy may be for."""
-
-        KEY = "key", "key"
-        TAG = "tag", "tag"
-        ACCOUNT = "account", "account"
-        DEFAULT = "default", "default of new keys"
-
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="policies")
-    level = models.CharField(max_length=10, choices=Level)
-    key = models.OneToOneField(ApiKey, on_delete=models.CASCADE, null=True, related_name="policy")
-    tag = models.CharField(max_length=LONGEST_TAG, blank=True, default="")
-    rules = models.JSONField()
-    changed_at = models.DateTimeField()
-
-    class Meta:
-        verbose_name_plural = "policies"
-        constraints: ClassVar = [
-            models.UniqueConstraint(
-                fields=["account", "level", "tag"], condition=~Q(level="key"), name="one_policy_of_a_level_and_tag"
-            ),
-            models.CheckConstraint(
-                condition=Q(level="key", key__isnull=False, tag="")
-                | Q(~Q(tag=""), level="tag", key=None)
-                | Q(level__in=["account", "default"], key=None, tag=""),
-                name="policy_fits_its_level",
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.level} {self.tag or self.key_id or ''}".rstrip()
-
-
-class PolicyEvent(models.Model):
-    """Records one change of a policy or of a key's tags, and stays.
-
-    `old` and `new` are the rules, or the tags as a list; null where there was or is no policy. `by` is the person and
-    `by_key` the key that made the change; both are null if a command did.
-    """
-
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="policy_events")
-    level = models.CharField(max_length=10, choices=Policy.Level)
-    key = models.ForeignKey(ApiKey, on_delete=models.SET_NULL, null=True, related_name="+")
-    tag = models.CharField(max_length=LONGEST_TAG, blank=True, default="")
-    old = models.JSONField(null=True)
-    new = models.JSONField(null=True)
-    by = models.ForeignKey(
-        User, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False, db_constraint=False
-    )
-    by_key = models.ForeignKey(
-        ApiKey, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False, db_constraint=False
-    )
-    created_at = models.DateTimeField()
-
-    class Meta:
-        ordering: ClassVar = ["-created_at", "-id"]
-
-    def __str__(self) -> str:
-        return f"{self.level} {self.tag or self.key_id or ''}".rstrip()
