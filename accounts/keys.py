@@ -1,6 +1,7 @@
-"""Issues, finds and deletes API keys, and authenticates requests of the control plane.
+"""Issues, changes, rotates, finds and deletes API keys, and authenticates requests of the control plane.
 
-Only two digests of a token are stored. inference/authentication.py authenticates requests for inference.
+Only two digests of a token are stored. inference/authentication.py authenticates requests for inference. The prefix of
+a token tells the kind of its key (docs/management.md#keys-of-three-kinds).
 """
 
 import hashlib
@@ -8,27 +9,31 @@ import hmac
 import re
 import secrets
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db import IntegrityError, transaction
-from django.db.models import F
+from django.db.models import F, Value
+from django.db.models.functions import Least
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 
 from gateway.db.pool import on_a_live_connection
+from gateway.edge.address_limit import client_address
 from gateway.errors import (
     AccountClosed,
     AccountSuspended,
+    ApiKeyDisabled,
     ApiKeyExpired,
     ApiKeyMalformed,
     ApiKeyNotRegistered,
     AuthenticationError,
+    KeyKindNotAllowed,
     MissingAuthorization,
     MissingKey,
     step,
@@ -36,11 +41,13 @@ from gateway.errors import (
 from gateway.observing.request_events import RequestEvent, event_of
 from gateway.observing.write_behind import WriteBehind
 
-from . import names
-from .models import TOKEN_PREFIX, Account, ApiKey, User
+from . import audit, names
+from .actions import Action
+from .audit import Actor, Subject
+from .models import PREFIXES, Account, ApiKey, AuditEvent, FormerToken, KeyKind, OperatorKey, User
 
 # Any printable ASCII except quotes, also beyond base64url: an unknown key is "not registered" rather than "malformed".
-_TOKEN = re.compile(rf"{TOKEN_PREFIX}[!#-&(-~]{{43}}")
+_TOKEN = re.compile(r"sk-g[wmo]-[!#-&(-~]{43}")
 
 LIFETIMES: dict[str, timedelta | None] = {
     "7d": timedelta(days=7),
@@ -55,6 +62,7 @@ MAX_NAME_LENGTH = names.MAX_LENGTH
 NAME_RULE = f"A key's name is 1 to {MAX_NAME_LENGTH} printable characters."
 SCHEME = "Bearer "
 USES_IN_A_STATEMENT = 100
+LONGEST_OVERLAP_HOURS = 168
 
 
 class KeyNameTaken(ValueError):
@@ -65,9 +73,14 @@ class InvalidKeyName(ValueError):
     """The name is empty, too long, or not printable."""
 
 
-def new_token() -> str:
-    """Returns a new token: the prefix and 43 random base64url characters (256 bits)."""
-    return TOKEN_PREFIX + secrets.token_urlsafe(32)
+def new_token(kind: KeyKind = KeyKind.INFERENCE) -> str:
+    """Returns a new token: the kind's prefix and 43 random base64url characters (256 bits)."""
+    return PREFIXES[kind] + secrets.token_urlsafe(32)
+
+
+def kind_of(token: str) -> KeyKind:
+    """Returns the kind that the prefix of a well-formed token stands for."""
+    return next(kind for kind, prefix in PREFIXES.items() if token.startswith(prefix))
 
 
 def is_token(text: str) -> bool:
@@ -89,6 +102,7 @@ def issue(
     account: Account,
     *,
     name: str,
+    kind: KeyKind = KeyKind.INFERENCE,
     lifetime: str = DEFAULT_LIFETIME,
     rpm: int | None = None,
     tpm: int | None = None,
@@ -101,9 +115,10 @@ def issue(
     if account.suspended_at is not None:
         raise refusal_of_account(is_closed=account.closed_at is not None)
     name = _checked(name)
-    token, time_left = new_token(), LIFETIMES[lifetime]
+    token, time_left = new_token(kind), LIFETIMES[lifetime]
     key = ApiKey(
         account=account,
+        kind=kind,
         name=name,
         fingerprint=fingerprint(token),
         verifier=verifier(token),
@@ -115,14 +130,101 @@ def issue(
     )
     with unique_name(account, name), transaction.atomic():
         key.save(force_insert=True)
+        audit.record(account.pk, Action.KEY_CREATED, Subject.of_key(key), new=_described(key))
     return key, token
+
+
+def change(key: ApiKey, **values: Any) -> bool:
+    """Changes a key's `name`, `expires_at`, `rpm` or `tpm`; its records show the new name.
+
+    Tells whether anything changed. Raises KeyNameTaken and InvalidKeyName.
+    """
+    if "name" in values:
+        values["name"] = _checked(values["name"])
+    with unique_name(key.account, values.get("name", key.name)), transaction.atomic():
+        found = _locked(key)
+        if found is None:
+            return False
+        old, changed = (
+            _described(found),
+            {name: value for name, value in values.items() if getattr(found, name) != value},
+        )
+        if not changed:
+            return False
+        for each in (found, key):
+            vars(each).update(changed)
+        if changed.get("expires_at") is not None and found.verifier is None:
+            raise ApiKeyExpired  # its verifier has been removed, so it cannot work again
+        found.save(update_fields=[*changed])
+        new = _described(found)
+        audit.record(
+            found.account_id,
+            Action.KEY_CHANGED,
+            Subject.of_key(found),
+            old={name: old[name] for name in changed},
+            new={name: new[name] for name in changed},
+        )
+    return True
 
 
 def rename(key: ApiKey, name: str) -> None:
     """Renames a key; its records show the new name. Raises KeyNameTaken, InvalidKeyName."""
-    name = _checked(name)
-    with unique_name(key.account, name), transaction.atomic():
-        ApiKey.objects.filter(pk=key.pk, deleted_at=None).update(name=name)
+    change(key, name=name)
+
+
+def set_disabled(key: ApiKey, is_disabled: bool) -> None:
+    """Disables a key, so that its next request is refused, or enables it again. Idempotent."""
+    with transaction.atomic():
+        found = _locked(key)
+        if found is None or (found.disabled_at is not None) == is_disabled:
+            return
+        found.disabled_at = key.disabled_at = timezone.now() if is_disabled else None
+        found.save(update_fields=["disabled_at"])
+        audit.record(
+            found.account_id, Action.KEY_DISABLED if is_disabled else Action.KEY_ENABLED, Subject.of_key(found)
+        )
+
+
+def rotate(key: ApiKey, overlap: timedelta) -> str:
+    """Gives a key a new token and returns it. The former one works for the time of the overlap.
+
+    Raises ApiKeyNotRegistered if the key has been deleted, ApiKeyExpired, AccountSuspended and AccountClosed.
+    """
+    with transaction.atomic():
+        account = Account.objects.get(pk=key.account_id)
+        if account.suspended_at is not None:
+            raise refusal_of_account(is_closed=account.closed_at is not None)
+        found = _locked(key)
+        if found is None:
+            raise ApiKeyNotRegistered
+        if found.verifier is None or (found.expires_at is not None and found.expires_at <= timezone.now()):
+            raise ApiKeyExpired
+        works_until = timezone.now() + overlap
+        found.former_tokens.update(works_until=Least("works_until", Value(works_until)))
+        if overlap:
+            found.former_tokens.create(fingerprint=found.fingerprint, verifier=found.verifier, works_until=works_until)
+        token = new_token(KeyKind(found.kind))
+        found.fingerprint, found.verifier, found.last_four = fingerprint(token), verifier(token), token[-4:]
+        found.save(update_fields=["fingerprint", "verifier", "last_four"])
+        key.last_four = found.last_four
+        audit.record(
+            found.account_id,
+            Action.KEY_ROTATED,
+            Subject.of_key(found),
+            new={"former_works_until": works_until.isoformat()},
+        )
+    return token
+
+
+def _locked(key: ApiKey) -> ApiKey | None:
+    """Returns the key with its row locked, or None if it has been deleted."""
+    return ApiKey.objects.select_for_update(no_key=True).filter(pk=key.pk, deleted_at=None).first()
+
+
+def _described(key: ApiKey) -> dict[str, Any]:
+    """Returns what the audit log keeps of a key."""
+    expires_at = None if key.expires_at is None else key.expires_at.isoformat()
+    return {"kind": key.kind, "name": key.name, "expires_at": expires_at, "rpm": key.rpm, "tpm": key.tpm}
 
 
 def _checked(name: str) -> str:
@@ -151,14 +253,19 @@ def find(account: Account, name: str) -> ApiKey | None:
 
 def delete(key: ApiKey) -> bool:
     """Deletes a key, so that its next request fails; returns False if it was deleted already."""
-    changed = ApiKey.objects.filter(pk=key.pk, deleted_at=None).update(
-        deleted_at=timezone.now(), fingerprint=None, verifier=None
-    )
+    with transaction.atomic():
+        changed = ApiKey.objects.filter(pk=key.pk, deleted_at=None).update(
+            deleted_at=timezone.now(), fingerprint=None, verifier=None
+        )
+        if changed:
+            FormerToken.objects.filter(key=key).delete()
+            audit.record(key.account_id, Action.KEY_DELETED, Subject.of_key(key))
     return bool(changed)
 
 
 def purge_expired(now: datetime) -> int:
-    """Removes the verifiers of expired keys. Returns the number of these keys."""
+    """Removes the verifiers of expired keys, and former tokens that no longer work. Returns how many keys."""
+    FormerToken.objects.filter(works_until__lte=now).delete()
     return ApiKey.objects.filter(expires_at__lte=now, verifier__isnull=False).update(verifier=None)
 
 
@@ -169,8 +276,18 @@ class Caller:
     key_id: uuid.UUID
     account_id: uuid.UUID
     currency: str
+    kind: KeyKind = KeyKind.INFERENCE
+    key_name: str = ""
     is_suspended: bool = False  # a closed account is suspended too
     is_closed: bool = False
+    is_authenticated: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Identifies the operator key of a request. It is `request.user` of the operator's endpoints."""
+
+    key: OperatorKey
     is_authenticated: bool = True
 
 
@@ -196,12 +313,36 @@ def token_of(environ: Mapping[str, Any]) -> str:
     return bearer_token(SCHEME + key)
 
 
-def verify_key(token: str, stored: bytes | memoryview | None, expires_at: datetime | None, now: datetime) -> None:
-    """Raises ApiKeyExpired or ApiKeyNotRegistered unless the token matches `stored`, the verifier in the key's row."""
+def verify_key(
+    token: str,
+    stored: bytes | memoryview | None,
+    expires_at: datetime | None,
+    now: datetime,
+    *,
+    disabled_at: datetime | None = None,
+) -> None:
+    """Checks a token against `stored`, the verifier in the key's row.
+
+    Raises ApiKeyExpired, ApiKeyNotRegistered and ApiKeyDisabled.
+    """
     if expires_at is not None and expires_at <= now:
         raise ApiKeyExpired
     if stored is None or not hmac.compare_digest(verifier(token), stored):
         raise ApiKeyNotRegistered
+    if disabled_at is not None:
+        raise ApiKeyDisabled
+
+
+def current_fingerprint(token: str) -> tuple[bytes, bytes]:
+    """Finds the key whose former token this is. Returns the fingerprint of its present token and this one's verifier.
+
+    Raises ApiKeyNotRegistered if there is none, or the overlap after its rotation has ended.
+    """
+    former = FormerToken.objects.filter(fingerprint=fingerprint(token), works_until__gt=timezone.now())
+    found = on_a_live_connection(former.values_list("key__fingerprint", "verifier").first)
+    if found is None or found[0] is None:
+        raise ApiKeyNotRegistered
+    return bytes(found[0]), bytes(found[1])
 
 
 def refusal_of_account(*, is_closed: bool) -> AccountSuspended:
@@ -210,30 +351,81 @@ def refusal_of_account(*, is_closed: bool) -> AccountSuspended:
 
 
 def caller_of(token: str, event: RequestEvent | None = None) -> Caller:
-    """Returns the caller that a token belongs to, with one uncached SELECT. Raises AuthenticationError.
+    """Returns the caller that a token belongs to, with one uncached SELECT, or three for a key's former token.
 
-    Also records the key and account on the event, even if the key has expired.
+    Also records the key and account on the event, even if the key has expired. Raises AuthenticationError.
     """
-    known = ApiKey.objects.filter(fingerprint=fingerprint(token))
-    fields = known.values(
+    row = _caller_row(fingerprint(token))
+    if row is None:
+        present, verifier_of_former = current_fingerprint(token)
+        row = _caller_row(present)
+        if row is None:
+            raise ApiKeyNotRegistered
+        row["verifier"] = verifier_of_former
+    if event is not None:
+        event.account_id, event.key_id = row["account_id"], row["id"]
+    now = timezone.now()
+    verify_key(token, row["verifier"], row["expires_at"], now, disabled_at=row["disabled_at"])
+    note_use(row["id"], now)
+    return Caller(
+        row["id"],
+        row["account_id"],
+        row["currency"],
+        KeyKind(row["kind"]),
+        row["name"],
+        is_suspended=row["suspended_at"] is not None,
+        is_closed=row["closed_at"] is not None,
+    )
+
+
+def _caller_row(digest: bytes) -> dict[str, Any] | None:
+    fields = ApiKey.objects.filter(fingerprint=digest).values(
         "id",
         "account_id",
+        "kind",
+        "name",
         "verifier",
         "expires_at",
+        "disabled_at",
         currency=F("account__currency"),
         suspended_at=F("account__suspended_at"),
         closed_at=F("account__closed_at"),
     )
-    row = on_a_live_connection(fields.first)
-    if row is None:
+    found = on_a_live_connection(fields.first)
+    return None if found is None else dict(found)
+
+
+def operator_of(token: str) -> Operator:
+    """Returns the operator that a token belongs to, with one uncached SELECT. Raises AuthenticationError."""
+    found = OperatorKey.objects.filter(fingerprint=fingerprint(token))
+    key = on_a_live_connection(found.first)
+    if key is None:
         raise ApiKeyNotRegistered
-    if event is not None:
-        event.account_id, event.key_id = row["account_id"], row["id"]
     now = timezone.now()
-    verify_key(token, row["verifier"], row["expires_at"], now)
-    note_use(row["id"], now)
-    is_suspended, is_closed = row["suspended_at"] is not None, row["closed_at"] is not None
-    return Caller(row["id"], row["account_id"], row["currency"], is_suspended, is_closed)
+    verify_key(token, key.verifier, key.expires_at, now)
+    _operator_uses.note(key.pk, now)
+    return Operator(key)
+
+
+def require_inference(token: str, event: RequestEvent | None = None) -> None:
+    """Refuses a token of another kind. Raises KeyKindNotAllowed, or AuthenticationError if it is not valid either."""
+    if not token.startswith(PREFIXES[KeyKind.INFERENCE]):
+        kind = kind_of(token)
+        if kind == KeyKind.OPERATOR:
+            operator_of(token)
+        else:
+            caller_of(token, event)
+        raise kind_refusal(kind, {KeyKind.INFERENCE})
+
+
+def kind_refusal(kind: KeyKind, allowed: Collection[KeyKind]) -> KeyKindNotAllowed:
+    """Returns the error for a key of a kind that an endpoint does not take."""
+    wanted = " or ".join(f"{_article(each)} {each.label} key" for each in KeyKind if each in allowed)
+    return KeyKindNotAllowed(f"This endpoint takes {wanted}, and this is {_article(kind)} {kind.label} key.")
+
+
+def _article(kind: KeyKind) -> str:
+    return "a" if kind == KeyKind.MANAGEMENT else "an"
 
 
 def caller_of_request(request: Request) -> Caller:
@@ -245,11 +437,28 @@ def caller_of_request(request: Request) -> Caller:
 class BearerAuthentication(BaseAuthentication):
     """Authenticates requests of the control plane for DRF. Keys of a suspended account may only read."""
 
-    def authenticate(self, request: Request) -> tuple[Caller, None]:
+    kinds: ClassVar = frozenset({KeyKind.INFERENCE, KeyKind.MANAGEMENT})  # that the endpoint takes
+
+    def authenticate(self, request: Request) -> tuple[Caller | Operator, None]:
+        event = event_of(request.META)
+        address, request_id = client_address(request.META), event.request_id
         with step("authenticating the key"):
-            caller = caller_of(self.token(request), event_of(request.META))
+            token = self.token(request)
+            kind = kind_of(token)
+            if kind == KeyKind.OPERATOR:
+                operator = operator_of(token)
+                if kind not in self.kinds:
+                    raise kind_refusal(kind, self.kinds)
+                operator_key = AuditEvent.ActorKind.OPERATOR_KEY
+                audit.set_actor(Actor(operator_key, str(operator.key.pk), operator.key.name, address, request_id))
+                return operator, None
+            caller = caller_of(token, event)
+        if kind not in self.kinds:
+            raise kind_refusal(kind, self.kinds)
         if caller.is_suspended and request.method not in SAFE_METHODS:
             raise refusal_of_account(is_closed=caller.is_closed)
+        actor = Actor(AuditEvent.ActorKind.KEY, str(caller.key_id), caller.key_name, address, request_id)
+        audit.set_actor(actor)
         return caller, None
 
     def token(self, request: Request) -> str:
@@ -263,6 +472,24 @@ class KeyAuthentication(BearerAuthentication):
         return token_of(request.META)
 
 
+class AnyKeyAuthentication(BearerAuthentication):
+    """Takes keys of all three kinds."""
+
+    kinds: ClassVar = frozenset(KeyKind)
+
+
+class ManagementAuthentication(BearerAuthentication):
+    """Takes management keys only."""
+
+    kinds: ClassVar = frozenset({KeyKind.MANAGEMENT})
+
+
+class OperatorAuthentication(BearerAuthentication):
+    """Takes operator keys only."""
+
+    kinds: ClassVar = frozenset({KeyKind.OPERATOR})
+
+
 def _write_uses(used: dict[uuid.UUID, datetime]) -> None:
     ApiKey.objects.bulk_update([ApiKey(id=key, last_used_at=at) for key, at in used.items()], ["last_used_at"])
 
@@ -271,6 +498,16 @@ _uses: WriteBehind[uuid.UUID, datetime] = WriteBehind(_write_uses, at_once=USES_
 note_use = _uses.note  # (the key's id, now)
 
 
+def _write_operator_uses(used: dict[uuid.UUID, datetime]) -> None:
+    OperatorKey.objects.bulk_update(
+        [OperatorKey(id=key, last_used_at=at) for key, at in used.items()], ["last_used_at"]
+    )
+
+
+_operator_uses: WriteBehind[uuid.UUID, datetime] = WriteBehind(_write_operator_uses, at_once=USES_IN_A_STATEMENT)
+
+
 def write_uses() -> None:
     """Writes to the database when keys were last used."""
     _uses.flush()
+    _operator_uses.flush()

@@ -114,6 +114,19 @@ class ApiKeyExpired(AuthenticationError):
     message = "This API key has expired. Create a new one in the dashboard."
 
 
+class ApiKeyDisabled(AuthenticationError):
+    """The key is disabled until an owner enables it again."""
+
+    code = "api_key_disabled"
+    message = "This API key is disabled. An owner of its account can enable it again."
+
+
+class KeyKindNotAllowed(ApiError):
+    """403: the endpoint takes keys of another kind."""
+
+    status, type, code, retry = 403, "permission_error", "key_kind_not_allowed", False
+
+
 class AccountSuspended(ApiError):
     """403: staff have suspended the account; its keys and members may only read."""
 

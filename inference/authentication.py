@@ -42,15 +42,15 @@ POLICIES = """
 KEY_WITH_ACCOUNT = RowQuery(
     "authenticate",
     f"""
-    SELECT k.id, k.account_id, k.verifier, k.expires_at, a.currency, w.balance, k.rpm, k.tpm, a.suspended_at,
-        a.closed_at, k.tags, {POLICIES}
+    SELECT k.id, k.account_id, k.verifier, k.expires_at, k.disabled_at, a.currency, w.balance, k.rpm, k.tpm,
+        a.suspended_at, a.closed_at, k.tags, {POLICIES}
     FROM accounts_apikey k
     JOIN accounts_account a ON a.id = k.account_id
     JOIN billing_wallet w ON w.account_id = k.account_id
     WHERE k.fingerprint = %s
     """,  # noqa: S608  # our own constant
     parameters=(BYTES,),
-    columns=(UUID, UUID, BYTES, MOMENT, TEXT, INTEGER, INTEGER, INTEGER, MOMENT, MOMENT, TEXT, TEXT),
+    columns=(UUID, UUID, BYTES, MOMENT, MOMENT, TEXT, INTEGER, INTEGER, INTEGER, MOMENT, MOMENT, TEXT, TEXT),
 )
 POLICIES_OF_KEY = RowQuery(
     "policies of key",
@@ -89,25 +89,34 @@ def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
     """
     # 1. Read the key, the account and the balance.
     event = event_of(environ)
+    keys.require_inference(token, event)
     fingerprint = keys.fingerprint(token)
     if is_full():
         raise overload.refusal()
     read_at = time.monotonic()
-    row = read_row(KEY_WITH_ACCOUNT, fingerprint)
-    if row is None:
-        raise ApiKeyNotRegistered
-    key_id, account_id, verifier, expires_at, currency, balance, rpm, tpm, suspended_at, closed_at, tags, rules = row
+    row = read_row(KEY_WITH_ACCOUNT, fingerprint) or _row_of_former_token(token)
+    key_id, account_id, verifier, expires_at, disabled_at, currency, balance, rpm, tpm, *rest = row
+    suspended_at, closed_at, tags, rules = rest
     # 2. Note whose key it is, before a check can refuse it.
     event.key_id, event.account_id, event.currency = key_id, account_id, currency
     # 3. Check the key, then the account.
     now = datetime.now(UTC)
-    verify_key(token, verifier, expires_at, now)
+    verify_key(token, verifier, expires_at, now, disabled_at=disabled_at)
     note_use(key_id, now)
     if suspended_at is not None:
         raise keys.refusal_of_account(is_closed=closed_at is not None)
     policies = () if rules is None else applied_policies(rules)
     bounds = rate_bounds(key_id, account_id, rate_limits_of(rpm, tpm), policies)
     return Payer(key_id, account_id, currency, balance, bounds, tags, policies, read_at)
+
+
+def _row_of_former_token(token: str) -> Sequence[Any]:
+    """Reads the row of a key by a token that a rotation has replaced. Raises ApiKeyNotRegistered."""
+    present, verifier = keys.current_fingerprint(token)
+    row = read_row(KEY_WITH_ACCOUNT, present)
+    if row is None:
+        raise ApiKeyNotRegistered
+    return [*row[:2], verifier, *row[3:]]
 
 
 def balance_of(account_id: uuid.UUID) -> int:

@@ -1,7 +1,8 @@
 """Defines people, accounts, memberships, invitations, keys, policies and the audit log."""
 
 from .accounts import INVITING_RIGHT, Account, Invitation, Membership, Suspension, currency_code
-from .keys import LONGEST_TAG, MOST_TAGS, TOKEN_PREFIX, ApiKey
+from .audit import AuditEvent
+from .keys import LONGEST_TAG, MOST_TAGS, PREFIXES, ApiKey, FormerToken, KeyKind, OperatorKey
 from .people import User
 from .policies import Policy, PolicyEvent
 
@@ -9,11 +10,15 @@ __all__ = [
     "INVITING_RIGHT",
     "LONGEST_TAG",
     "MOST_TAGS",
-    "TOKEN_PREFIX",
+    "PREFIXES",
     "Account",
     "ApiKey",
+    "AuditEvent",
+    "FormerToken",
     "Invitation",
+    "KeyKind",
     "Membership",
+    "OperatorKey",
     "Policy",
     "PolicyEvent",
     "Suspension",

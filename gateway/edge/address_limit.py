@@ -5,7 +5,7 @@ gateway/edge/address_windows.py has the rule of the windows and the counts.
 
 import functools
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from django.conf import settings
@@ -23,24 +23,41 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 def client_network(meta: Mapping[str, Any]) -> str:
     """Returns the client's IPv4 address or IPv6 /64, as the outermost trusted proxy saw it."""
+    return _network(*_hops(meta))
+
+
+def client_address(meta: Mapping[str, Any]) -> str | None:
+    """Returns the client's address, as the outermost trusted proxy saw it, or None if there is none."""
+    address = _address(*_hops(meta))
+    return None if address is None else str(address)
+
+
+def _hops(meta: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the address of the connection, then those that the trusted proxies saw, from the inmost on."""
     proxies = settings.GATEWAY_TRUSTED_PROXIES
     forwarded = str(meta.get("HTTP_X_FORWARDED_FOR", "")).rsplit(",", proxies)[-proxies:] if proxies else []
-    return _network(str(meta.get("REMOTE_ADDR", "")), *reversed(forwarded))
+    yield str(meta.get("REMOTE_ADDR", ""))
+    yield from reversed(forwarded)
 
 
 @functools.lru_cache(maxsize=1024)
 def _network(*hops: str) -> str:
+    address = _address(*hops)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.IPv6Network((int(address), IPV6_PREFIX), strict=False))
+    return UNKNOWN if address is None else str(address)
+
+
+def _address(*hops: str) -> Address | None:
     address = _parsed(hops[0])
     for hop in hops[1:]:
         further = _parsed(hop.strip())
         if further is None:
             break
         address = further
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is None:
-            return str(ipaddress.IPv6Network((int(address), IPV6_PREFIX), strict=False))
-        address = address.ipv4_mapped
-    return UNKNOWN if address is None else str(address)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
 
 
 def _parsed(hop: str) -> Address | None:

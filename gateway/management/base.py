@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, ClassVar
 
 from django.conf import settings
@@ -17,6 +18,7 @@ EXIT_USAGE = 2  # argparse's status for bad options
 EXIT_CLOSED_PIPE = 128 + signal.SIGPIPE  # a shell's status for a program that SIGPIPE has ended
 SQLITE_PATIENCE_SECONDS = 10.0
 CONNECT_SECONDS = 30  # a busy server may take longer than the five seconds that a worker waits
+running_command: ContextVar[str] = ContextVar("running_command", default="")  # the name of a command while it runs
 UNDEFINED_TABLE_OR_COLUMN = frozenset({"42P01", "42703"})  # SQLSTATE
 
 
@@ -44,6 +46,7 @@ class OperatorCommand(BaseCommand):
             sys.exit(EXIT_USAGE)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
+        token = running_command.set(type(self).__module__.rpartition(".")[2])
         try:
             output = super().execute(*args, **options)
             self.stdout.flush()
@@ -53,6 +56,8 @@ class OperatorCommand(BaseCommand):
             if error.is_closed_pipe and self.only_reads:
                 sys.exit(EXIT_CLOSED_PIPE)
             raise CommandError(str(error)) from error
+        finally:
+            running_command.reset(token)
         return output
 
     @contextmanager

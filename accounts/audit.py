@@ -1,0 +1,127 @@
+"""Writes the audit log: what was done to an account, by whom, and from where (docs/management.md#audit-log).
+
+An event is written in the transaction of the action, so that there is none without the other. Each way into the gateway
+says once who acts (`acting_as`): the authentication of keys, the middleware of pages, and the commands.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.utils import timezone
+
+from gateway.edge.address_limit import client_address
+from gateway.management.base import running_command
+from gateway.observing.request_events import event_of
+
+from .actions import Action
+from .models import Account, ApiKey, AuditEvent, User
+
+Kind = AuditEvent.ActorKind
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Names who acts, and the network address and the request that they act with. A person's name is not stored."""
+
+    kind: Kind = Kind.SYSTEM
+    id: str = ""
+    name: str = ""
+    address: str | None = None
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Names what an action is done to: `kind` is the first part of a word such as `key` or `member`."""
+
+    kind: str
+    id: str
+    name: str = ""
+
+    @classmethod
+    def of_account(cls, account: Account) -> "Subject":
+        return cls("account", str(account.pk), account.name)
+
+    @classmethod
+    def of_key(cls, key: ApiKey) -> "Subject":
+        return cls("key", str(key.pk), key.name)
+
+    @classmethod
+    def of_person(cls, person: User) -> "Subject":
+        return cls("member", str(person.pk))
+
+
+_find_actor: ContextVar[Callable[[], Actor] | None] = ContextVar("find_actor", default=None)
+
+
+def actor() -> Actor:
+    """Returns who acts now. Without a request it is the running command, or the gateway itself."""
+    find = _find_actor.get()
+    if find is not None:
+        return find()
+    command = running_command.get()
+    return Actor(name=f"manage.py {command}" if command else "")
+
+
+def set_actor(acting: Actor) -> None:
+    """Notes who acts until the end of this request. The next request of the connection notes its own."""
+    _find_actor.set(lambda: acting)
+
+
+@contextmanager
+def acting_as(acting: Actor) -> Iterator[None]:
+    """Notes who acts within the block."""
+    token = _find_actor.set(lambda: acting)
+    try:
+        yield
+    finally:
+        _find_actor.reset(token)
+
+
+class ActorMiddleware:
+    """Notes that the signed-in person of a page acts. The session is read only if an event is written."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        token = _find_actor.set(lambda: of_page(request))
+        try:
+            return self.get_response(request)
+        finally:
+            _find_actor.reset(token)
+
+
+def of_page(request: HttpRequest) -> Actor:
+    """Returns the person of a page as a member, and in the admin as staff."""
+    person, address, request_id = request.user, client_address(request.META), event_of(request.META).request_id
+    if not isinstance(person, User):
+        return Actor(address=address, request_id=request_id)
+    kind = Kind.STAFF if request.path_info.startswith("/admin/") else Kind.MEMBER
+    return Actor(kind, str(person.pk), "", address, request_id)
+
+
+def record(account_id: UUID, action: Action, subject: Subject, *, old: Any = None, new: Any = None) -> AuditEvent:
+    """Writes an event, within the caller's transaction. `old` and `new` are JSON without secrets and addresses."""
+    by = actor()
+    return AuditEvent.objects.create(
+        account_id=account_id,
+        created_at=timezone.now(),
+        action=action,
+        actor_kind=by.kind,
+        actor_id=by.id,
+        actor_name=by.name,
+        object_kind=subject.kind,
+        object_id=subject.id,
+        object_name=subject.name,
+        old=old,
+        new=new,
+        address=by.address,
+        request_id=by.request_id,
+    )
