@@ -26,7 +26,7 @@ from gateway.pages.admin import (
     ValueHistoryAdmin,
 )
 
-from . import keys
+from . import admin_audit, keys  # noqa: F401  # registers the audit log
 from .models import Account, ApiKey, Membership, User
 
 SECRETS = ("fingerprint", "verifier")

@@ -5,15 +5,23 @@ from gateway.server.hooks import worker_hooks
 
 
 class AccountsConfig(AppConfig):
-    """Connects keys and invitations to the worker's hooks and to changes of people and memberships."""
+    """Connects keys, invitations and the audit log to the worker's hooks and to changes of people and memberships."""
 
     name = "accounts"
 
     def ready(self) -> None:
-        from django.contrib.auth.signals import user_logged_out
+        from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
 
-        from . import in_flight, invitations, keys, playground_keys  # models can be imported only now
-        from .models import Membership, User
+        from . import (  # models can be imported only now
+            audit,
+            in_flight,
+            invitations,
+            keys,
+            members,
+            playground_keys,
+            sign_ins,
+        )
+        from .models import Account, Membership, User
 
         worker_hooks.beat += [keys.write_uses, in_flight.renew]
         worker_hooks.stop.append(keys.write_uses)
@@ -21,4 +29,10 @@ class AccountsConfig(AppConfig):
         post_save.connect(playground_keys.on_change_of_person, sender=User, dispatch_uid="playground-person")
         pre_delete.connect(playground_keys.on_removal_of_person, sender=User, dispatch_uid="playground-removal")
         post_delete.connect(playground_keys.on_end_of_membership, sender=Membership, dispatch_uid="playground-member")
+        post_save.connect(members.note_added, sender=Membership, dispatch_uid="audit-member-added")
+        post_delete.connect(members.note_removed, sender=Membership, dispatch_uid="audit-member-removed")
+        post_save.connect(audit.note_account, sender=Account, dispatch_uid="audit-account-created")
+        user_logged_in.connect(sign_ins.note_opened, dispatch_uid="audit-session-opened")
+        user_logged_out.connect(sign_ins.note_closed, dispatch_uid="audit-session-closed")
+        user_login_failed.connect(sign_ins.note_failed, dispatch_uid="audit-session-failed")
         post_delete.connect(invitations.on_end_of_membership, sender=Membership, dispatch_uid="invitations-member")

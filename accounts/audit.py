@@ -4,10 +4,10 @@ An event is written in the transaction of the action, so that there is none with
 says once who acts (`acting_as`): the authentication of keys, the middleware of pages, and the commands.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -20,9 +20,10 @@ from gateway.management.base import running_command
 from gateway.observing.request_events import event_of
 
 from .actions import Action
-from .models import Account, ApiKey, AuditEvent, User
+from .models import Account, ApiKey, AuditEvent, Invitation, User
 
 Kind = AuditEvent.ActorKind
+PERSONS = frozenset({Kind.MEMBER, Kind.STAFF})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,12 @@ class Subject:
         return cls("key", str(key.pk), key.name)
 
     @classmethod
-    def of_person(cls, person: User) -> "Subject":
-        return cls("member", str(person.pk))
+    def of_member(cls, person_id: int) -> "Subject":
+        return cls("member", str(person_id))
+
+    @classmethod
+    def of_invitation(cls, invitation: Invitation) -> "Subject":
+        return cls("invitation", str(invitation.pk))
 
 
 _find_actor: ContextVar[Callable[[], Actor] | None] = ContextVar("find_actor", default=None)
@@ -84,6 +89,12 @@ def acting_as(acting: Actor) -> Iterator[None]:
         _find_actor.reset(token)
 
 
+def note_account(*, instance: Account, created: bool, **_signal: Any) -> None:
+    """Writes the audit event of a new account, however it was opened (a signal's receiver)."""
+    if created:
+        record(instance.pk, Action.ACCOUNT_CREATED, Subject.of_account(instance), new={"currency": instance.currency})
+
+
 class ActorMiddleware:
     """Notes that the signed-in person of a page acts. The session is read only if an event is written."""
 
@@ -98,6 +109,11 @@ class ActorMiddleware:
             _find_actor.reset(token)
 
 
+def of_member(person: User) -> Actor:
+    """Returns a person as the actor of the present request, in which they may not be signed in."""
+    return replace(actor(), kind=Kind.MEMBER, id=str(person.pk), name="")
+
+
 def of_page(request: HttpRequest) -> Actor:
     """Returns the person of a page as a member, and in the admin as staff."""
     person, address, request_id = request.user, client_address(request.META), event_of(request.META).request_id
@@ -109,19 +125,56 @@ def of_page(request: HttpRequest) -> Actor:
 
 def record(account_id: UUID, action: Action, subject: Subject, *, old: Any = None, new: Any = None) -> AuditEvent:
     """Writes an event, within the caller's transaction. `old` and `new` are JSON without secrets and addresses."""
-    by = actor()
+    acting = actor()
     return AuditEvent.objects.create(
         account_id=account_id,
         created_at=timezone.now(),
         action=action,
-        actor_kind=by.kind,
-        actor_id=by.id,
-        actor_name=by.name,
+        actor_kind=acting.kind,
+        actor_id=acting.id,
+        actor_name=acting.name,
         object_kind=subject.kind,
         object_id=subject.id,
         object_name=subject.name,
         old=old,
         new=new,
-        address=by.address,
-        request_id=by.request_id,
+        address=acting.address,
+        request_id=acting.request_id,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ShownEvent:
+    """Holds an event with the addresses of the people in it, as it is shown to owners and staff."""
+
+    event: AuditEvent
+    actor_name: str
+    object_name: str
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.event, name)
+
+
+def shown(events: Iterable[AuditEvent]) -> list[ShownEvent]:
+    """Looks up the addresses of people and invitations. Those of forgotten people are empty."""
+    events = list(events)
+    people = {e.actor_id for e in events if e.actor_kind in PERSONS} | _ids(events, "member")
+    addresses = dict(User.objects.filter(pk__in=filter(None, people)).values_list("pk", "email"))
+    invited = dict(Invitation.objects.filter(pk__in=_ids(events, "invitation")).values_list("pk", "email"))
+    emails = {"member": _by_text(addresses), "invitation": _by_text(invited)}
+    return [
+        ShownEvent(
+            event,
+            emails["member"].get(event.actor_id, "") if event.actor_kind in PERSONS else event.actor_name,
+            emails[event.object_kind].get(event.object_id, "") if event.object_kind in emails else event.object_name,
+        )
+        for event in events
+    ]
+
+
+def _ids(events: Iterable[AuditEvent], kind: str) -> set[str]:
+    return {event.object_id for event in events if event.object_kind == kind}
+
+
+def _by_text(emails: Mapping[Any, str]) -> dict[str, str]:
+    return {str(key): email for key, email in emails.items()}

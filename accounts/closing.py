@@ -6,8 +6,11 @@ A closed account is also suspended, and the suspension cannot be lifted. So code
 from django.db import transaction
 from django.utils import timezone
 
+from . import audit
+from .actions import Action
+from .audit import Subject
 from .members import locked_account
-from .models import Account, ApiKey, Invitation, Suspension, User
+from .models import Account, ApiKey, FormerToken, Invitation, Suspension, User
 
 
 class AlreadyClosed(ValueError):
@@ -30,5 +33,7 @@ def close(account: Account, reason: str, *, by: User | None) -> tuple[int, int]:
         account.save(update_fields=["closed_at", "suspended_at"])
         live = ApiKey.objects.filter(account=account, deleted_at=None)
         deleted = live.update(deleted_at=now, fingerprint=None, verifier=None)
+        FormerToken.objects.filter(key__account=account).delete()
         revoked = Invitation.objects.pending().filter(account=account).update(revoked_at=now)
+        audit.record(account.pk, Action.ACCOUNT_CLOSED, Subject.of_account(account), new={"reason": reason})
     return deleted, revoked

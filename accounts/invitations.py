@@ -20,6 +20,9 @@ from django.utils import timezone
 
 from gateway.pages.mail import send_in_background
 
+from . import audit
+from .actions import Action
+from .audit import Subject
 from .members import account_locked_by_owner, locked_account
 from .models import INVITING_RIGHT, Invitation, Membership, User
 
@@ -92,6 +95,7 @@ def invite(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitat
         invitation.sent_at, invitation.expires_at = now, now + LIFETIME
         invitation.mails += 1
         invitation.save()
+        audit.record(account.pk, Action.INVITATION_SENT, Subject.of_invitation(invitation), new={"role": role})
     logger.info("account %s: person %s sent invitation %s as %s", account.pk, by.pk, invitation.pk, role)
     return invitation
 
@@ -102,6 +106,8 @@ def revoke(invitation: Invitation, *, by: User) -> bool:
         account_locked_by_owner(invitation.account_id, by)
         pending = Invitation.objects.pending().filter(pk=invitation.pk)
         changed = pending.update(revoked_at=timezone.now())
+        if changed:
+            audit.record(invitation.account_id, Action.INVITATION_REVOKED, Subject.of_invitation(invitation))
     if changed:
         logger.info("account %s: person %s revoked invitation %s", invitation.account_id, by.pk, invitation.pk)
     return bool(changed)
@@ -186,7 +192,10 @@ def on_end_of_membership(*, instance: Membership, **_signal: Any) -> None:
 def _accept(invitation: Invitation, person: User) -> None:
     if not Invitation.objects.acceptable().filter(pk=invitation.pk).update(accepted_at=timezone.now()):
         raise InvitationGone
-    Membership.objects.get_or_create(user=person, account_id=invitation.account_id, defaults={"role": invitation.role})
+    with audit.acting_as(audit.of_member(person)):  # who may not be signed in yet
+        Membership.objects.get_or_create(
+            user=person, account_id=invitation.account_id, defaults={"role": invitation.role}
+        )
 
 
 def _require_room(invitation: Invitation, now: datetime) -> None:

@@ -2,12 +2,16 @@
 
 import logging
 import uuid
+from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from . import audit
+from .actions import Action
+from .audit import Subject
 from .models import Account, Invitation, Membership, User
 
 logger = logging.getLogger(__name__)
@@ -46,8 +50,10 @@ def change_role(membership: Membership, role: str, *, by: User) -> None:
         if role != Membership.Role.OWNER:
             _require_other_owner(found)
             _revoke_invitations_of(found)
-        found.role = role
+        old, found.role = found.role, role
         found.save(update_fields=["role"])
+        subject = Subject.of_member(found.user_id)
+        audit.record(found.account_id, Action.MEMBER_ROLE_CHANGED, subject, old={"role": old}, new={"role": role})
     logger.info("account %s: person %s made person %s %s", found.account_id, by.pk, found.user_id, role)
 
 
@@ -68,6 +74,19 @@ def remove(membership: Membership, *, by: User) -> None:
         _revoke_invitations_of(found)
         found.delete()
     logger.info("account %s: person %s removed person %s", membership.account_id, by.pk, membership.user_id)
+
+
+def note_added(*, instance: Membership, created: bool, **_signal: Any) -> None:
+    """Writes the audit event of a new member, however they were added (a signal's receiver)."""
+    if created:
+        subject, new = Subject.of_member(instance.user_id), {"role": instance.role}
+        audit.record(instance.account_id, Action.MEMBER_ADDED, subject, new=new)
+
+
+def note_removed(*, instance: Membership, **_signal: Any) -> None:
+    """Writes the audit event of a member who was removed in any way (a signal's receiver)."""
+    subject, old = Subject.of_member(instance.user_id), {"role": instance.role}
+    audit.record(instance.account_id, Action.MEMBER_REMOVED, subject, old=old)
 
 
 def locked_account(account_id: uuid.UUID) -> Account:

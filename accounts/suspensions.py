@@ -7,6 +7,9 @@ A suspension takes effect with the next request, because every request reads `Ac
 from django.db import transaction
 from django.utils import timezone
 
+from . import audit
+from .actions import Action
+from .audit import Subject
 from .models import Account, Suspension, User
 
 
@@ -24,6 +27,7 @@ def suspend(account: Account, reason: str, *, by: User | None) -> Suspension:
             raise SuspensionRefused(f"{account.name} is suspended already.")
         account.suspended_at = timezone.now()
         account.save(update_fields=["suspended_at"])
+        audit.record(account.pk, Action.ACCOUNT_SUSPENDED, Subject.of_account(account), new={"reason": reason})
         return Suspension.objects.create(account=account, reason=reason, began_at=account.suspended_at, began_by=by)
 
 
@@ -43,6 +47,7 @@ def lift(account: Account, *, by: User | None) -> Suspension:
         suspension = Suspension.objects.get(account=account, ended_at=None)
         suspension.ended_at, suspension.ended_by = timezone.now(), by
         suspension.save(update_fields=["ended_at", "ended_by"])
+        audit.record(account.pk, Action.ACCOUNT_RESUMED, Subject.of_account(account))
         return suspension
 
 

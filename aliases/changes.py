@@ -12,6 +12,9 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from accounts import audit
+from accounts.actions import Action
+from accounts.audit import Subject
 from accounts.members import locked_account
 from accounts.models import Account, User
 from catalogue.routing.model_ids import ALIAS_NAME, GLOBAL
@@ -127,7 +130,17 @@ def _set_target(alias: Alias, target: Target) -> None:
     alias.provider, alias.canonical_id, alias.locode = target.provider, target.canonical_id, target.locode
 
 
+ACTIONS = {
+    AliasEvent.Type.CREATED: Action.ALIAS_CREATED,
+    AliasEvent.Type.RENAMED: Action.ALIAS_RENAMED,
+    AliasEvent.Type.REPOINTED: Action.ALIAS_REPOINTED,
+    AliasEvent.Type.FALLBACKS: Action.ALIAS_FALLBACKS_CHANGED,
+    AliasEvent.Type.DELETED: Action.ALIAS_DELETED,
+}
+
+
 def _record_event(alias: Alias, event_type: AliasEvent.Type, now: datetime, by: Author, **values: Any) -> None:
+    """Writes the change to the alias's own history, which the API shows, and to the account's audit log."""
     AliasEvent.objects.create(
         account_id=alias.account_id,
         alias_id=alias.pk,
@@ -137,3 +150,8 @@ def _record_event(alias: Alias, event_type: AliasEvent.Type, now: datetime, by: 
         created_at=now,
         **values,
     )
+    old, new = (
+        {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)} or None
+        for prefix in ("old_", "new_")
+    )
+    audit.record(alias.account_id, ACTIONS[event_type], Subject("alias", str(alias.pk), alias.name), old=old, new=new)

@@ -1,18 +1,18 @@
-"""Shows policies and their changes in the admin, where staff set a policy as JSON by the check that commands use."""
+"""Shows policies in the admin, where staff set a policy as JSON by the check that commands use."""
 
 from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Model
 from django.http import HttpRequest
 
 from accounts.members import locked_account
-from accounts.models import Account, Policy, PolicyEvent
+from accounts.models import Account, Policy
 from catalogue.policy_form import CheckedPolicy, PolicyDecoder, checked_policy
 from catalogue.routing import snapshot
 from gateway.errors import InvalidRequest
-from gateway.pages.admin import BoundedAdmin, ExactSearchAdmin, StaleFormCheck, searched_id
+from gateway.pages.admin import BoundedAdmin, StaleFormCheck
 
 from .policies import Holder, checked_tag, set_policy
 
@@ -107,7 +107,7 @@ class PolicyAdmin(BoundedAdmin):
 
     def save_model(self, request: HttpRequest, obj: Policy, form: Any, change: bool) -> None:
         holder = Holder(obj.account, Policy.Level(obj.level), key=obj.key, tag=obj.tag)
-        set_policy(holder, form.checked.rules, by=request.user)  # type: ignore[arg-type]  # staff are signed in
+        set_policy(holder, form.checked.rules)
         saved = holder.policy
         if saved is not None:
             obj.pk, obj.changed_at = saved.pk, saved.changed_at
@@ -125,24 +125,3 @@ class PolicyAdmin(BoundedAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Policy | None = None) -> bool:
         return False
-
-
-@admin.register(PolicyEvent)
-class PolicyEventAdmin(ExactSearchAdmin):
-    """Shows every change of a policy or of a key's tags."""
-
-    list_display = ("created_at", "account", "level", "key", "tag", "old", "new", "by", "by_key")
-    fields = list_display
-    list_filter = ("level",)
-    list_select_related = ("account", "key", "by", "by_key")
-    search_fields = ("account__name",)
-    search_help_text = "An account's exact name or id, a key's id, or a tag."
-
-    def search_exactly(self, rows: QuerySet[PolicyEvent], term: str) -> QuerySet[PolicyEvent]:
-        wanted = searched_id(term)
-        if wanted is None:
-            return rows.filter(Q(account__name=term) | Q(tag=term))
-        return rows.filter(Q(account_id=wanted) | Q(key_id=wanted))
-
-    def has_view_permission(self, request: HttpRequest, obj: PolicyEvent | None = None) -> bool:
-        return request.user.has_perm(RIGHT) or super().has_view_permission(request, obj)

@@ -1,10 +1,9 @@
 """Changes the policies of an account, its keys and their tags, and the tags themselves (docs/policies.md).
 
-Each change locks the account's row and is recorded as a PolicyEvent. A policy with a budget gets a row of Spending,
+Each change locks the account's row and is in the audit log. A policy with a budget gets a row of Spending,
 which is made from the records while no settlement runs, so that none is missed or counted twice.
 """
 
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -14,9 +13,12 @@ from typing import Any
 from django.db import OperationalError, transaction
 from django.utils import timezone
 
+from accounts import audit
+from accounts.actions import Action
+from accounts.audit import Subject
 from accounts.keys import refusal_of_account
 from accounts.members import locked_account
-from accounts.models import MOST_TAGS, Account, ApiKey, Policy, PolicyEvent, User
+from accounts.models import MOST_TAGS, Account, ApiKey, Policy
 from accounts.policies import TAG, TAG_RULE, compiled
 from gateway.db.postgresql.base import LOCK_NOT_AVAILABLE
 from gateway.errors import InvalidRequest
@@ -24,7 +26,7 @@ from gateway.errors import InvalidRequest
 from .ledger import spending
 from .models import Spending, Wallet
 
-Maker = User | uuid.UUID | None  # a person, or the id of a key; None for a command
+NEW_KEYS = "new keys"  # the holder of a default policy, in the audit log
 TRIES = 3
 SETTLED_WITHIN = timedelta(minutes=1)  # far longer than a settlement may take to commit
 
@@ -56,6 +58,15 @@ class Holder:
         return cls(account, Policy.Level.TAG, tag=checked_tag(tag))
 
     @property
+    def subject(self) -> Subject:
+        """Returns what the audit log calls the holder."""
+        if self.key is not None:
+            return Subject.of_key(self.key)
+        if self.tag:
+            return Subject("tag", self.tag, self.tag)
+        return Subject(NEW_KEYS if self.level == Policy.Level.DEFAULT else "account", str(self.account.pk))
+
+    @property
     def policy(self) -> Policy | None:
         """Reads the policy, or None."""
         return Policy.objects.filter(account=self.account, level=self.level, key=self.key, tag=self.tag).first()
@@ -67,7 +78,7 @@ class Holder:
         return {} if policy is None else policy.rules
 
 
-def set_policy(holder: Holder, rules: dict[str, Any], *, by: Maker = None) -> bool:
+def set_policy(holder: Holder, rules: dict[str, Any]) -> bool:
     """Replaces a policy by rules that `catalogue.policy_form` has checked; empty ones remove it.
 
     Tells whether anything changed. Raises AccountSuspended and AccountClosed.
@@ -83,16 +94,14 @@ def set_policy(holder: Holder, rules: dict[str, Any], *, by: Maker = None) -> bo
     while True:
         tries += 1
         try:
-            return _replace(holder, rules, today, already, since, by)
+            return _replace(holder, rules, today, already, since)
         except OperationalError as error:
             if tries == TRIES or getattr(error.__cause__, "sqlstate", None) != LOCK_NOT_AVAILABLE:
                 raise
 
 
 @transaction.atomic
-def _replace(
-    holder: Holder, rules: dict[str, Any], today: date, already: list[Decimal], since: datetime, by: Maker
-) -> bool:
+def _replace(holder: Holder, rules: dict[str, Any], today: date, already: list[Decimal], since: datetime) -> bool:
     # 1. Lock the account.
     now = timezone.now()
     account = locked_account(holder.account.pk)
@@ -103,7 +112,7 @@ def _replace(
     old = None if policy is None else policy.rules
     if (old or {}) == rules:
         return False
-    _note(holder, old, rules or None, by, now)
+    audit.record(account.pk, Action.POLICY_CHANGED, holder.subject, old=old, new=rules or None)
     if not rules:
         if policy is not None:
             policy.delete()
@@ -117,7 +126,7 @@ def _replace(
     return True
 
 
-def set_tags(key: ApiKey, tags: Iterable[str], *, by: Maker = None) -> None:
+def set_tags(key: ApiKey, tags: Iterable[str]) -> None:
     """Replaces the tags of a key. What it has spent before stays with its former tags. Raises InvalidRequest."""
     new = checked_tags(tags)
     with transaction.atomic():
@@ -127,7 +136,7 @@ def set_tags(key: ApiKey, tags: Iterable[str], *, by: Maker = None) -> None:
         if old != new:
             ApiKey.objects.filter(pk=key.pk).update(tags=" ".join(new))
             key.tags = " ".join(new)
-            _note(Holder.of_key(key), {"tags": old}, {"tags": new}, by, timezone.now())
+            audit.record(key.account_id, Action.TAGS_CHANGED, Subject.of_key(key), old={"tags": old}, new={"tags": new})
 
 
 def give_default(instance: ApiKey, created: bool, **_signal: Any) -> None:
@@ -135,7 +144,7 @@ def give_default(instance: ApiKey, created: bool, **_signal: Any) -> None:
     if created:
         rules = Holder.of_default(instance.account).rules
         if rules:
-            set_policy(Holder.of_key(instance), rules, by=instance.created_by)
+            set_policy(Holder.of_key(instance), rules)
 
 
 def checked_tags(tags: Iterable[str]) -> list[str]:
@@ -172,17 +181,3 @@ def _keep_spending(policy: Policy, today: date, already: list[Decimal], since: d
     row.lines = spending.lines_of(rules)
     row.save(update_fields=["lines"])
     spending.write_alerts(row, None, timezone.now())
-
-
-def _note(holder: Holder, old: Any, new: Any, by: Maker, now: datetime) -> None:
-    PolicyEvent.objects.create(
-        account=holder.account,
-        level=holder.level,
-        key=holder.key,
-        tag=holder.tag,
-        old=old,
-        new=new,
-        by=by if isinstance(by, User) else None,
-        by_key_id=by if isinstance(by, uuid.UUID) else None,
-        created_at=now,
-    )

@@ -15,7 +15,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 
 from accounts import keys
-from accounts.models import MOST_TAGS, ApiKey, User
+from accounts.models import MOST_TAGS, ApiKey
 from accounts.policies import TAG
 from accounts.rate_windows import rate_limits_of
 from billing import policies
@@ -115,7 +115,7 @@ class CreateForm(forms.Form):
             name, lifetime = self.cleaned_data["name"], self.cleaned_data["expiry"]
             with transaction.atomic():
                 key, token = keys.issue(current.account, name=name, lifetime=lifetime, created_by=current.person)
-                policies.set_tags(key, self.cleaned_data.get("tags", ()), by=current.person)
+                policies.set_tags(key, self.cleaned_data.get("tags", ()))
             return key, token
         except keys.InvalidKeyName as error:
             self.add_error("name", str(error))
@@ -170,7 +170,7 @@ class LimitsForm(ChangesForm):
 
     def save(self) -> bool:
         if self.is_valid() and self.changes:
-            ApiKey.objects.filter(pk=self._key.pk, deleted_at=None).update(**self.changes)
+            keys.change(self._key, **self.changes)
         return not self.errors
 
 
@@ -179,13 +179,13 @@ class TagsForm(ChangesForm):
 
     tags = TagsField()
 
-    def __init__(self, data: Any, key: ApiKey, by: User) -> None:
+    def __init__(self, data: Any, key: ApiKey) -> None:
         super().__init__(data, {"tags": key.tags}, auto_id="tags-%s")
-        self._key, self._by = key, by
+        self._key = key
 
     def save(self) -> bool:
         if self.is_valid():
-            policies.set_tags(self._key, self.cleaned_data["tags"], by=self._by)
+            policies.set_tags(self._key, self.cleaned_data["tags"])
         return not self.errors
 
 
@@ -204,7 +204,7 @@ def key_detail(request: HttpRequest, key_id: UUID) -> HttpResponse:
         current.require_owner()
     rename = RenameForm(sent if action == "rename" else None, key)
     limits = LimitsForm(sent if action == "limits" else None, key)
-    tags = TagsForm(sent if action == "tags" else None, key, current.person)
+    tags = TagsForm(sent if action == "tags" else None, key)
     changes: dict[str | None, LimitsForm | TagsForm] = {"limits": limits, "tags": tags}
     form: RenameForm | LimitsForm | TagsForm = changes.get(action, rename)
     if form.is_bound and form.save():

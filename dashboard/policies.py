@@ -14,7 +14,9 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.models import Policy, PolicyEvent
+from accounts import audit
+from accounts.actions import Action
+from accounts.models import AuditEvent, Policy
 from billing.ledger.spending import BudgetState, begin_of, end_of, states_of
 from billing.models import BudgetAlert
 from billing.policies import Holder, checked_tag, set_policy
@@ -158,7 +160,7 @@ def _policy_page(request: HttpRequest, current: AccountContext, holder: Holder) 
         current.require_owner()
     sent = request.POST if request.method == "POST" else None
     if sent is not None and sent.get("action") == "remove":
-        if set_policy(holder, {}, by=current.person):
+        if set_policy(holder, {}):
             messages.success(request, "The policy has been removed.")
         return redirect(_address(holder))
     policy = holder.policy
@@ -166,12 +168,12 @@ def _policy_page(request: HttpRequest, current: AccountContext, holder: Holder) 
     form = PolicyForm(sent, stored, snapshot.current(), currency=current.account.currency, seen=seen)
     checked = form.checked() if form.is_bound else None
     if checked is not None:
-        is_changed = set_policy(holder, checked.rules, by=current.person)
+        is_changed = set_policy(holder, checked.rules)
         messages.success(request, "The policy has been saved." if is_changed else "No change: the policy is the same.")
         for warning in checked.warnings:
             messages.warning(request, f"Warning: {warning}")
         return redirect(_address(holder))
-    of_holder = Q(level=holder.level, key=holder.key, tag=holder.tag)
+    of_holder = Q(object_kind=holder.subject.kind, object_id=holder.subject.id)
     context = {
         "holder": holder,
         "whose": _whose(holder),
@@ -224,8 +226,10 @@ def _budgets(policies: list[Policy]) -> dict[UUID, list[BudgetLine]]:
 
 
 def _history(current: AccountContext, chosen: Q) -> list[ChangeLine]:
-    events = PolicyEvent.objects.filter(chosen, account=current.account).select_related("key", "by", "by_key")
-    return [line for event in events[:NEWEST_EVENTS] for line in changes_of(event, current.account.currency)]
+    of_policies = Q(action__in=[Action.POLICY_CHANGED, Action.TAGS_CHANGED])
+    events = AuditEvent.objects.filter(chosen, of_policies, account=current.account)[:NEWEST_EVENTS]
+    shown = audit.shown(events)
+    return [line for event in shown for line in changes_of(event, current.account.currency)]
 
 
 def _whose(holder: Holder) -> str:

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from django.utils import timezone
 
-from accounts import invitations, keys
+from accounts import audit, invitations, keys
 from accounts.invitations import link
 from accounts.models import Account, ApiKey, Membership, User
 from aliases.models import Alias
@@ -46,13 +46,14 @@ def write(requests: int) -> None:
 def _policies(account: Account) -> None:
     key, owner = keys.find(account, "staging"), User.objects.get(email=OWNER)
     assert key is not None
-    set_tags(key, ["env=staging", "team=search"], by=owner)
-    budgets = [{"amount": "5.00", "period": "month"}, {"amount": "1000.00", "period": "total"}]
-    set_policy(Holder.of_key(key), {"zero_data_retention": True, "budget": budgets, "alerts": [1, 80]}, by=owner)
-    set_policy(Holder.of_key(key), {"locodes": ["FR*"], "budget": budgets, "alerts": [1, 80]}, by=owner)
-    set_policy(Holder.of_tag(account, "team=search"), {"budget": [{"amount": "0.00", "period": "day"}]})
-    set_policy(Holder.of_account(account), {"providers": ["mistral", "scaleway"], "rpm": 600}, by=owner)
-    set_policy(Holder.of_default(account), {"jurisdictions": ["eu-sovereign"]}, by=owner)
+    with audit.acting_as(audit.of_member(owner)):
+        set_tags(key, ["env=staging", "team=search"])
+        budgets = [{"amount": "5.00", "period": "month"}, {"amount": "1000.00", "period": "total"}]
+        set_policy(Holder.of_key(key), {"zero_data_retention": True, "budget": budgets, "alerts": [1, 80]})
+        set_policy(Holder.of_key(key), {"locodes": ["FR*"], "budget": budgets, "alerts": [1, 80]})
+        set_policy(Holder.of_tag(account, "team=search"), {"budget": [{"amount": "0.00", "period": "day"}]})
+        set_policy(Holder.of_account(account), {"providers": ["mistral", "scaleway"], "rpm": 600})
+        set_policy(Holder.of_default(account), {"jurisdictions": ["eu-sovereign"]})
 
 
 def _plain(value: object) -> str:

@@ -32,7 +32,7 @@ FOR_OWNERS = {"key-policy", "member", "remove-member", "change-invitation"}
 DOORS_OF_THE_ADMIN = {"login", "logout", "password_change"}
 FOR_ALL_STAFF = {"index", "jsi18n", "password_change_done"}
 HISTORY = (
-    "accounts_policyevent",
+    "accounts_auditevent",
     "admin_logentry",
     "aliases_aliasevent",
     "billing_generation",

@@ -4,7 +4,7 @@ from .accounts import INVITING_RIGHT, Account, Invitation, Membership, Suspensio
 from .audit import AuditEvent
 from .keys import LONGEST_TAG, MOST_TAGS, PREFIXES, ApiKey, FormerToken, KeyKind, OperatorKey
 from .people import User
-from .policies import Policy, PolicyEvent
+from .policies import Policy
 
 __all__ = [
     "INVITING_RIGHT",
@@ -20,7 +20,6 @@ __all__ = [
     "Membership",
     "OperatorKey",
     "Policy",
-    "PolicyEvent",
     "Suspension",
     "User",
     "currency_code",

@@ -1,4 +1,4 @@
-"""Defines policies and the history of their changes."""
+"""Defines policies."""
 
 from typing import ClassVar
 
@@ -9,7 +9,6 @@ from gateway.ids import uuid7
 
 from .accounts import Account
 from .keys import LONGEST_TAG, ApiKey
-from .people import User
 
 
 class Policy(models.Model):
@@ -47,35 +46,6 @@ class Policy(models.Model):
                 name="policy_fits_its_level",
             ),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.level} {self.tag or self.key_id or ''}".rstrip()
-
-
-class PolicyEvent(models.Model):
-    """Records one change of a policy or of a key's tags, and stays.
-
-    `old` and `new` are the rules, or the tags as a list; null where there was or is no policy. `by` is the person and
-    `by_key` the key that made the change; both are null if a command did.
-    """
-
-    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="policy_events")
-    level = models.CharField(max_length=10, choices=Policy.Level)
-    key = models.ForeignKey(ApiKey, on_delete=models.SET_NULL, null=True, related_name="+")
-    tag = models.CharField(max_length=LONGEST_TAG, blank=True, default="")
-    old = models.JSONField(null=True)
-    new = models.JSONField(null=True)
-    by = models.ForeignKey(
-        User, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False, db_constraint=False
-    )
-    by_key = models.ForeignKey(
-        ApiKey, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False, db_constraint=False
-    )
-    created_at = models.DateTimeField()
-
-    class Meta:
-        ordering: ClassVar = ["-created_at", "-id"]
 
     def __str__(self) -> str:
         return f"{self.level} {self.tag or self.key_id or ''}".rstrip()

@@ -7,6 +7,9 @@ from decimal import Decimal
 from django.db import transaction
 from django.utils import timezone
 
+from accounts import audit
+from accounts.actions import Action
+from accounts.audit import Subject
 from gateway.money import LossyValueError, plain
 
 from ..models import LedgerEntry, Wallet
@@ -77,4 +80,11 @@ def _book_once(account_id: uuid.UUID, entry: LedgerEntry) -> BookedCredit:
             append_entry(wallet, entry, "default")
         except LossyValueError as error:
             raise InvalidAmount(str(error)) from None
+        is_grant = entry.kind == LedgerEntry.Kind.GRANT
+        audit.record(
+            account_id,
+            Action.CREDIT_GRANTED if is_grant else Action.CREDIT_CORRECTED,
+            Subject("ledger entry", str(entry.seq), reference),
+            new={"amount": plain(entry.amount), "reference": reference},
+        )
     return BookedCredit(wallet.balance, repeated=False)

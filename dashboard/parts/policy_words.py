@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from accounts.models import Policy, PolicyEvent
+from accounts.audit import ShownEvent
 from billing.models import Generation
 from catalogue.models import PER_MILLION, PRICES
 
@@ -66,27 +66,19 @@ DOWN = "down"  # stands for a rule if the gateway passed by a provider (catalogu
 class ChangeLine:
     """Holds a line of the history: one field that a change has set, in words before and after."""
 
-    event: PolicyEvent
+    event: ShownEvent
     field: str
     old: str
     new: str
 
     @property
     def at(self) -> datetime:
-        return self.event.created_at
+        return self.event.event.created_at
 
     @property
     def whose(self) -> str:
-        event = self.event
-        match event.level:
-            case Policy.Level.KEY:
-                return f"Key {event.key.name}" if event.key is not None else "A key"
-            case Policy.Level.TAG:
-                return f"Tag {event.tag}"
-            case Policy.Level.ACCOUNT:
-                return "Account"
-            case _:
-                return "New keys"
+        kind = self.event.object_kind.capitalize()
+        return f"{kind} {self.event.object_name}".rstrip()
 
 
 def described(rules: Mapping[str, Any], currency: str) -> list[tuple[str, str]]:
@@ -94,7 +86,7 @@ def described(rules: Mapping[str, Any], currency: str) -> list[tuple[str, str]]:
     return [(label, _words(name, rules[name], currency)) for name, label in LABELS.items() if name in rules]
 
 
-def changes_of(event: PolicyEvent, currency: str) -> Iterator[ChangeLine]:
+def changes_of(event: ShownEvent, currency: str) -> Iterator[ChangeLine]:
     """Yields a line for each field that a change has set or removed."""
     old, new = event.old or {}, event.new or {}
     for name, label in LABELS.items():

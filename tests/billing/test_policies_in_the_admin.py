@@ -8,7 +8,8 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 
-from accounts.models import Account, ApiKey, Policy, PolicyEvent, User
+from accounts.audit import shown
+from accounts.models import Account, ApiKey, AuditEvent, Policy, User
 from billing.models import Spending
 from billing.policies import Holder, set_policy
 from catalogue.routing import snapshot
@@ -68,9 +69,9 @@ def test_staff_who_may_change_keys_set_a_policy_whose_sums_are_kept(staff: Clien
     assert not Spending.objects.exists()
     assert staff.post(change_of(holder.policy), sent({})).status_code == 302
     assert not Policy.objects.exists()
-    events = PolicyEvent.objects.order_by("id")
-    assert [event.by.email if event.by else None for event in events] == [STAFF] * 3
-    assert "Acme" in plain(staff.get("/admin/accounts/policyevent/").text)
+    events = shown(AuditEvent.objects.filter(action="policy.changed"))
+    assert [(event.actor_kind, event.actor_name) for event in events] == [("staff", STAFF)] * 3
+    assert "Acme" in plain(staff.get("/admin/accounts/auditevent/").text)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +121,6 @@ def test_other_staff_neither_see_nor_set_policies(account: Account) -> None:
     person = User.objects.create_user(STAFF, is_staff=True)
     person.user_permissions.set(Permission.objects.filter(codename__in=("view_apikey", "view_account")))
     client = client_of(STAFF)
-    for path in (LIST, ADD, change_of(Holder.of_account(account).policy), "/admin/accounts/policyevent/"):
+    for path in (LIST, ADD, change_of(Holder.of_account(account).policy), "/admin/accounts/auditevent/"):
         assert client.get(path).status_code == 403
         assert client.post(path, sent({"rpm": 7})).status_code == 403

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from accounts.models import Account, ApiKey, PolicyEvent
+from accounts.audit import Actor, acting_as
+from accounts.models import Account, ApiKey, AuditEvent
 from accounts.policies import AppliedPolicy, compiled
 from billing.ledger.spending import begin_of, budget_states, end_of
 from billing.models import BudgetAlert, Generation, Spending
@@ -149,13 +150,14 @@ def test_each_change_is_recorded_and_an_equal_policy_is_none(account: Account, k
     holder = Holder.of_account(account)
     assert set_policy(holder, {"rpm": 5})
     assert not set_policy(holder, {"rpm": 5})
-    assert set_policy(holder, {"rpm": 6}, by=key.pk)
+    with acting_as(Actor(AuditEvent.ActorKind.KEY, str(key.pk), key.name)):
+        assert set_policy(holder, {"rpm": 6})
     assert set_policy(holder, {})
-    events = PolicyEvent.objects.filter(account=account).order_by("id")
-    assert [(event.old, event.new, event.by_key_id) for event in events] == [
-        (None, {"rpm": 5}, None),
-        ({"rpm": 5}, {"rpm": 6}, key.pk),
-        ({"rpm": 6}, None, None),
+    events = AuditEvent.objects.filter(account=account, action="policy.changed").order_by("id")
+    assert [(event.old, event.new, event.actor_kind, event.actor_id) for event in events] == [
+        (None, {"rpm": 5}, "system", ""),
+        ({"rpm": 5}, {"rpm": 6}, "key", str(key.pk)),
+        ({"rpm": 6}, None, "system", ""),
     ]
     assert holder.rules == {}
 

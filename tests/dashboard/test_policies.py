@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
 from accounts import keys
-from accounts.models import Account, ApiKey, Policy, PolicyEvent
+from accounts.models import Account, ApiKey, AuditEvent, Policy
 from billing.models import BudgetAlert, Spending
 from billing.policies import Holder, set_policy, set_tags
 from catalogue.models import PRICES
@@ -158,7 +158,7 @@ def test_a_fault_is_said_next_to_its_field_and_nothing_is_changed(
     assert listed is not None
     assert words in unescape(listed[0])
     assert holder.rules == {"rpm": 5}
-    assert PolicyEvent.objects.count() == 1
+    assert AuditEvent.objects.filter(action="policy.changed").count() == 1
 
 
 @pytest.mark.django_db
