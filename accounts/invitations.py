@@ -24,7 +24,7 @@ from . import audit
 from .actions import Action
 from .audit import Subject
 from .members import account_locked_by_owner, locked_account
-from .models import INVITING_RIGHT, Invitation, Membership, User
+from .models import INVITING_RIGHT, Account, ApiKey, Invitation, Membership, User
 
 logger = logging.getLogger(__name__)
 LIFETIME = timedelta(days=7)
@@ -59,18 +59,21 @@ class PersonExists(Exception):
     """The person with this address has a password already, and must sign in."""
 
 
-def send(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitation:
-    """Invites an address, and mails the link. Raises PermissionDenied, InvitationRefused."""
+def send(account_id: uuid.UUID, email: str, role: str, *, by: User | ApiKey) -> Invitation:
+    """Invites an address in the name of a person or a management key, and mails the link.
+
+    Raises PermissionDenied, InvitationRefused.
+    """
     invitation = invite(account_id, email, role, by=by)
     mail(invitation, by=by)
     return invitation
 
 
-def mail(invitation: Invitation, *, by: User) -> None:
+def mail(invitation: Invitation, *, by: User | ApiKey) -> None:
     """Mails the link in the background."""
     account = " ".join(invitation.account.name.split())  # it must fit on one line of a mail's header
     body = BODY.format(
-        sender=by.email,
+        sender=by.email if isinstance(by, User) else account,
         account=account,
         origin=settings.PUBLIC_URL,
         role=invitation.role_in_words,
@@ -80,23 +83,24 @@ def mail(invitation: Invitation, *, by: User) -> None:
     send_in_background(EmailMessage(SUBJECT.format(account=account), body, to=[invitation.email]))
 
 
-def invite(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitation:
+def invite(account_id: uuid.UUID, email: str, role: str, *, by: User | ApiKey) -> Invitation:
     """Invites an address or renews its invitation; sends no mail. Raises PermissionDenied, InvitationRefused."""
     email, now = email.lower(), timezone.now()
-    is_staff = by.is_staff and by.has_perm(INVITING_RIGHT)
     with transaction.atomic():
-        account = locked_account(account_id) if is_staff else account_locked_by_owner(account_id, by)
+        account = _locked_for(account_id, by)
         if Membership.objects.filter(account=account, user__email=email).exists():
             raise InvitationRefused(f"{email} is already a member of this account.")
         pending = Invitation.objects.pending().filter(account=account, email=email).first()
         invitation = pending or Invitation(account=account, email=email, mails=0)
         _require_room(invitation, now)
-        invitation.role, invitation.invited_by = role, by
+        invitation.role = role
+        invitation.invited_by = by if isinstance(by, User) else None
+        invitation.invited_by_key = by if isinstance(by, ApiKey) else None
         invitation.sent_at, invitation.expires_at = now, now + LIFETIME
         invitation.mails += 1
         invitation.save()
         audit.record(account.pk, Action.INVITATION_SENT, Subject.of_invitation(invitation), new={"role": role})
-    logger.info("account %s: person %s sent invitation %s as %s", account.pk, by.pk, invitation.pk, role)
+    logger.info("account %s: %s sent invitation %s as %s", account.pk, by.pk, invitation.pk, role)
     return invitation
 
 
@@ -196,6 +200,13 @@ def _accept(invitation: Invitation, person: User) -> None:
         Membership.objects.get_or_create(
             user=person, account_id=invitation.account_id, defaults={"role": invitation.role}
         )
+
+
+def _locked_for(account_id: uuid.UUID, by: User | ApiKey) -> Account:
+    """Locks the account if a person or a management key may invite to it. Raises PermissionDenied."""
+    if isinstance(by, ApiKey) or (by.is_staff and by.has_perm(INVITING_RIGHT)):
+        return locked_account(account_id)
+    return account_locked_by_owner(account_id, by)
 
 
 def _require_room(invitation: Invitation, now: datetime) -> None:

@@ -103,19 +103,21 @@ def issue(
     *,
     name: str,
     kind: KeyKind = KeyKind.INFERENCE,
-    lifetime: str = DEFAULT_LIFETIME,
+    lifetime: str | datetime | None = DEFAULT_LIFETIME,
     rpm: int | None = None,
     tpm: int | None = None,
     created_by: User | None = None,
 ) -> tuple[ApiKey, str]:
-    """Creates a key. Returns it and its token, which is not stored.
+    """Creates a key. Returns it and its token, which is not stored. The lifetime is one of LIFETIMES, or the moment
+    of the key's end; None is for ever.
 
     Raises KeyNameTaken, InvalidKeyName, AccountSuspended and AccountClosed.
     """
     if account.suspended_at is not None:
         raise refusal_of_account(is_closed=account.closed_at is not None)
     name = _checked(name)
-    token, time_left = new_token(kind), LIFETIMES[lifetime]
+    token = new_token(kind)
+    expires_at = end_of(lifetime) if isinstance(lifetime, str) else lifetime
     key = ApiKey(
         account=account,
         kind=kind,
@@ -126,12 +128,18 @@ def issue(
         rpm=rpm,
         tpm=tpm,
         created_by=created_by,
-        expires_at=None if time_left is None else timezone.now() + time_left,
+        expires_at=expires_at,
     )
     with unique_name(account, name), transaction.atomic():
         key.save(force_insert=True)
         audit.record(account.pk, Action.KEY_CREATED, Subject.of_key(key), new=_described(key))
     return key, token
+
+
+def end_of(lifetime: str) -> datetime | None:
+    """Returns when a key with this lifetime expires, if it is made now; None if it never does."""
+    time_left = LIFETIMES[lifetime]
+    return None if time_left is None else timezone.now() + time_left
 
 
 def change(key: ApiKey, **values: Any) -> bool:

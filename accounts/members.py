@@ -12,7 +12,7 @@ from django.utils import timezone
 from . import audit
 from .actions import Action
 from .audit import Subject
-from .models import Account, Invitation, Membership, User
+from .models import Account, ApiKey, Invitation, Membership, User
 
 logger = logging.getLogger(__name__)
 
@@ -57,15 +57,15 @@ def change_role(membership: Membership, role: str, *, by: User) -> None:
     logger.info("account %s: person %s made person %s %s", found.account_id, by.pk, found.user_id, role)
 
 
-def remove(membership: Membership, *, by: User) -> None:
+def remove(membership: Membership, *, by: User | ApiKey) -> None:
     """Ends a membership, and revokes the pending invitations that the person sent.
 
-    Owners may end any membership, other members only their own.
+    Owners and management keys may end any membership, other members only their own.
 
     Raises PermissionDenied, NotAMember, LastOwner.
     """
     with transaction.atomic():
-        if membership.user_id == by.pk:
+        if isinstance(by, ApiKey) or membership.user_id == by.pk:
             locked_account(membership.account_id)
         else:
             account_locked_by_owner(membership.account_id, by)
@@ -73,7 +73,7 @@ def remove(membership: Membership, *, by: User) -> None:
         _require_other_owner(found)
         _revoke_invitations_of(found)
         found.delete()
-    logger.info("account %s: person %s removed person %s", membership.account_id, by.pk, membership.user_id)
+    logger.info("account %s: %s removed person %s", membership.account_id, by.pk, membership.user_id)
 
 
 def note_added(*, instance: Membership, created: bool, **_signal: Any) -> None:

@@ -67,6 +67,10 @@ class Windows(Protocol):
         """
         ...
 
+    def look(self, bounds: Sequence[RateBound]) -> list[BoundState]:
+        """Returns what is left of each bound, and counts nothing."""
+        ...
+
     def spend(self, name: str, tokens: int) -> None:
         """Counts tokens in a bound's window, even beyond the limit, without waiting for the store."""
         ...

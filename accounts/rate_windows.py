@@ -78,6 +78,16 @@ def spend_request(bounds: Sequence[RateBound], address: AddressCheck) -> dict[st
     return headers
 
 
+def left_of(bounds: Sequence[RateBound]) -> dict[str, int | None]:
+    """Returns the limits per minute that leave the least, and what is left of them; None where there is no limit."""
+    names = ("rpm", "tpm", "rpm_remaining", "tpm_remaining")
+    if not bounds:
+        return dict.fromkeys(names)
+    limits, requests, tokens = _tightest(bounds, _windows.look(bounds))
+    left = (requests.remaining if limits.requests else None, tokens.remaining if limits.tokens else None)
+    return dict(zip(names, (limits.requests or None, limits.tokens or None, *left), strict=True))
+
+
 def _tightest(bounds: Sequence[RateBound], states: Sequence[BoundState]) -> tuple[RateLimits, WindowState, WindowState]:
     """Returns the limits of requests and of tokens with the least left, or those that refuse, and their states."""
     unlimited = (0, WindowState(0, 0, 0))

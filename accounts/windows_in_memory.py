@@ -25,13 +25,7 @@ class MemoryWindows:
         address.count_in_memory()
         # 2. Read what is left of each limit.
         now = int(self._clock())
-        self._sweep(now)
-        states = [
-            BoundState(
-                _state(self._requests[name], limits.requests, now), _state(self._tokens[name], limits.tokens, now)
-            )
-            for name, _, limits in bounds
-        ]
+        states = self._states(bounds, now)
         if any(state.wait for state in states):
             return states
         # 3. Count the request, if all limits have something left.
@@ -41,6 +35,18 @@ class MemoryWindows:
                 left = states[number].requests.remaining - 1
                 states[number] = BoundState(WindowState(left, WINDOW_SECONDS, 0), states[number].tokens)
         return states
+
+    def look(self, bounds: Sequence[RateBound]) -> list[BoundState]:
+        return self._states(bounds, int(self._clock()))
+
+    def _states(self, bounds: Sequence[RateBound], now: int) -> list[BoundState]:
+        self._sweep(now)
+        return [
+            BoundState(
+                _state(self._requests[name], limits.requests, now), _state(self._tokens[name], limits.tokens, now)
+            )
+            for name, _, limits in bounds
+        ]
 
     def spend(self, name: str, tokens: int) -> None:
         now = int(self._clock())

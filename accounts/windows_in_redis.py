@@ -48,16 +48,8 @@ local function add(window, amount)
 end
 """
 
-# Admits a request.
-# KEYS: the windows of requests and of tokens of each bound, then the counter of the address.
-# ARGV: the limits of requests and of tokens of each bound, then the limit of the address and its seconds.
-# Returns the seconds that the address has to wait, then `remaining`, `reset` and `wait` of each window.
-LUA_ADMIT = """
--- 1. Count it for the address. What is refused there is not counted for the bounds.
-local count = #KEYS - 1
-local wait = count_address(KEYS[count + 1], ARGV[count + 1], ARGV[count + 2])
-if wait > 0 then return redis.status_reply(wait .. '') end
--- 2. Read what is left of each limit.
+# `state` returns `remaining`, `reset` and `wait` of a window.
+LUA_STATE = """
 local function state(window, limit)
   local reset, wait, used = 0, 0, window.sum
   if used > 0 then reset = window.last + window_seconds - now end
@@ -70,6 +62,28 @@ local function state(window, limit)
   end
   return {math.max(0, limit - window.sum), reset, wait}
 end
+"""
+
+# Returns the states of windows and counts nothing. KEYS: the windows. ARGV: their limits.
+LUA_LOOK = """
+local states = {}
+for index = 1, #KEYS do
+  local limit = tonumber(ARGV[index])
+  states[index] = table.concat(limit > 0 and state(open(KEYS[index]), limit) or {0, 0, 0}, ' ')
+end
+return redis.status_reply(table.concat(states, ' '))
+"""
+
+# Admits a request.
+# KEYS: the windows of requests and of tokens of each bound, then the counter of the address.
+# ARGV: the limits of requests and of tokens of each bound, then the limit of the address and its seconds.
+# Returns the seconds that the address has to wait, then `remaining`, `reset` and `wait` of each window.
+LUA_ADMIT = """
+-- 1. Count it for the address. What is refused there is not counted for the bounds.
+local count = #KEYS - 1
+local wait = count_address(KEYS[count + 1], ARGV[count + 1], ARGV[count + 2])
+if wait > 0 then return redis.status_reply(wait .. '') end
+-- 2. Read what is left of each limit.
 local windows, states, is_admitted = {}, {}, true
 for index = 1, count do
   local limit = tonumber(ARGV[index])
@@ -107,26 +121,43 @@ class RedisWindows:
     def __init__(self, while_away: Windows, *, clock: str = CLOCK) -> None:
         time = LUA_TIME.replace("WINDOW_SECONDS", str(WINDOW_SECONDS)).replace("CLOCK", clock)
         self._while_away = while_away
-        self._admit = cache(lambda bounds: Script(time + LUA_WINDOW + COUNT_ADDRESS + LUA_ADMIT, keys=2 * bounds + 1))
+        states = time + LUA_WINDOW + LUA_STATE
+        self._admit = cache(lambda bounds: Script(states + COUNT_ADDRESS + LUA_ADMIT, keys=2 * bounds + 1))
+        self._look = cache(lambda bounds: Script(states + LUA_LOOK, keys=2 * bounds))
         self._spend = Script(time + LUA_WINDOW + LUA_SPEND)
 
     def admit(self, bounds: Sequence[RateBound], address: AddressCheck) -> list[BoundState]:
         counter, *rate = address.arguments
-        keys: list[bytes] = []
-        limits: list[bytes] = []
-        for name, _, (requests, tokens) in bounds:
-            keys += (f"rate:{{{name}}}:requests".encode(), f"rate:{{{name}}}:tokens".encode())
-            limits += (b"%d" % requests, b"%d" % tokens)
+        keys, limits = _windows_of(bounds)
         line = shared_store.send(self._admit(len(bounds)), *keys, counter, *limits, *rate).wait()
         if line is None:
             return self._while_away.admit(bounds, address)
         wait, *numbers = [int(number) for number in line[1:].split()]
         address.counted(wait)
-        return [
-            BoundState(WindowState(*numbers[start : start + 3]), WindowState(*numbers[start + 3 : start + 6]))
-            for start in range(0, len(numbers), 6)
-        ]
+        return _states_of(numbers)
+
+    def look(self, bounds: Sequence[RateBound]) -> list[BoundState]:
+        keys, limits = _windows_of(bounds)
+        line = shared_store.send(self._look(len(bounds)), *keys, *limits).wait()
+        return self._while_away.look(bounds) if line is None else _states_of([int(each) for each in line[1:].split()])
 
     def spend(self, name: str, tokens: int) -> None:
         key = f"rate:{{{name}}}:tokens".encode()
         shared_store.send(self._spend, key, b"%d" % tokens, otherwise=lambda: self._while_away.spend(name, tokens))
+
+
+def _windows_of(bounds: Sequence[RateBound]) -> tuple[list[bytes], list[bytes]]:
+    """Returns the names of the windows of requests and of tokens of each bound, and their limits."""
+    keys: list[bytes] = []
+    limits: list[bytes] = []
+    for name, _, (requests, tokens) in bounds:
+        keys += (f"rate:{{{name}}}:requests".encode(), f"rate:{{{name}}}:tokens".encode())
+        limits += (b"%d" % requests, b"%d" % tokens)
+    return keys, limits
+
+
+def _states_of(numbers: Sequence[int]) -> list[BoundState]:
+    return [
+        BoundState(WindowState(*numbers[start : start + 3]), WindowState(*numbers[start + 3 : start + 6]))
+        for start in range(0, len(numbers), 6)
+    ]

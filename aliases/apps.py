@@ -7,8 +7,10 @@ class AliasesConfig(AppConfig):
     name = "aliases"
 
     def ready(self) -> None:
-        from billing.usage import request_failures  # models can be imported only now
+        from billing.usage import api_usage, request_failures  # models can be imported only now
 
+        from .names import texts_of
         from .resolve import ids_of
 
         request_failures.ids_of_aliases = ids_of
+        api_usage.names_of_aliases = texts_of

@@ -18,6 +18,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
 
+from aliases.names import names_of_aliases
 from billing.ledger.endings import ENDINGS
 from billing.models import DailyUsage, FailureDay, Generation, RequestFailure, UsageWatermark
 from billing.usage import keyset
@@ -158,7 +159,7 @@ def failure_detail(request: HttpRequest, request_id: str) -> HttpResponseBase:
         "on_route": _on_route(failure, now) if is_the_providers else None,
         "other_routes": other_routes(failure, current.account.currency, now) if is_the_providers else [],
         "explained": explained(failure),
-        "alias": choices.names_of_aliases(current.account, [failure.alias_id] if failure.alias_id else []),
+        "alias": names_of_aliases(current.account.pk, [failure.alias_id] if failure.alias_id else []),
         "back": choice.to("usage-records", **_position(request)),
         "kept_days": settings.GATEWAY_FAILURE_DAYS,
     }

@@ -2,16 +2,18 @@
 
 ApiError (500 internal_server_error)
 ├── AuthenticationError 401
-│   ├── MissingAuthorization · MissingKey · ApiKeyMalformed · ApiKeyNotRegistered · ApiKeyExpired
+│   ├── MissingAuthorization · MissingKey · ApiKeyMalformed · ApiKeyNotRegistered · ApiKeyExpired · ApiKeyDisabled
+├── KeyKindNotAllowed 403
 ├── AccountSuspended 403
 │   ├── AccountClosed
 ├── PolicyDenied 403
 ├── InvalidRequest 400
-│   ├── InvalidAliasName 400 · InsufficientCredits 402 · MethodNotAllowed 405 · AliasExists 409 · RequestTooLarge 413
+│   ├── InvalidAliasName 400 · InsufficientCredits 402 · MethodNotAllowed 405 · AliasExists 409 · KeyExists 409
+│   ├── LastOwnerStays 409 · AccountExists 409 · ReferenceConflict 409
 │   │   ├── BudgetExceeded (below InsufficientCredits)
 │   ├── MaxCostExceeded 400
 │   ├── IdempotencyInProgress 409 · IdempotencyReplayed 409 · IdempotencyKeyReused 409
-│   ├── InvalidAliasTarget 422 · AliasLimitReached 422 · UpgradeRequired 426 · TooManyRequests 429
+│   ├── RequestTooLarge 413 · InvalidAliasTarget 422 · AliasLimitReached 422 · UpgradeRequired 426 · TooManyRequests 429
 │   ├── UpstreamRejected
 ├── KeyLimitReached 429
 │   ├── TooManyInFlight
@@ -211,6 +213,31 @@ class AliasExists(InvalidRequest):
     """409: the name is taken."""
 
     status, code, param = 409, "alias_exists", "name"
+
+
+class LastOwnerStays(InvalidRequest):
+    """409: the account would be left without an owner."""
+
+    status, code = 409, "last_owner"
+    message = "An account needs at least one owner. Make another member an owner first."
+
+
+class KeyExists(InvalidRequest):
+    """409: the account has a key with this name."""
+
+    status, code, param = 409, "key_exists", "name"
+
+
+class AccountExists(InvalidRequest):
+    """409: there is an account with this name."""
+
+    status, code, param = 409, "account_exists", "name"
+
+
+class ReferenceConflict(InvalidRequest):
+    """409: the reference was booked before with another amount."""
+
+    status, code, param = 409, "reference_conflict", "reference"
 
 
 class IdempotencyInProgress(InvalidRequest):

@@ -2,7 +2,7 @@
 
 from .accounts import INVITING_RIGHT, Account, Invitation, Membership, Suspension, currency_code
 from .audit import AuditEvent
-from .keys import LONGEST_TAG, MOST_TAGS, PREFIXES, ApiKey, FormerToken, KeyKind, OperatorKey
+from .keys import LONGEST_TAG, MOST_TAGS, PREFIXES, ApiKey, FormerToken, KeyKind, OperatorKey, OperatorRequest
 from .people import User
 from .policies import Policy
 
@@ -19,6 +19,7 @@ __all__ = [
     "KeyKind",
     "Membership",
     "OperatorKey",
+    "OperatorRequest",
     "Policy",
     "Suspension",
     "User",

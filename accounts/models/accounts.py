@@ -157,7 +157,8 @@ class InvitationQuerySet(models.QuerySet["Invitation"]):
         is_by_owner = Exists(owners.filter(account=OuterRef("account"), user=OuterRef("invited_by")))
         staff: models.QuerySet[User] = User.objects.with_perm(INVITING_RIGHT)  # type: ignore[misc]  # borrowed, see UserManager
         is_by_staff = Q(invited_by__in=staff.filter(is_staff=True))
-        return self.pending().filter(is_by_staff | Q(is_by_owner), expires_at__gt=timezone.now())
+        is_by_key = Q(invited_by_key__isnull=False, invited_by_key__deleted_at=None, invited_by_key__disabled_at=None)
+        return self.pending().filter(is_by_staff | is_by_key | Q(is_by_owner), expires_at__gt=timezone.now())
 
 
 class Invitation(models.Model):
@@ -168,6 +169,9 @@ class Invitation(models.Model):
     email = models.EmailField("e-mail address")
     role = models.CharField(max_length=10, choices=Membership.Role, default=Membership.Role.MEMBER)
     invited_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
+    invited_by_key = models.ForeignKey(
+        "accounts.ApiKey", on_delete=models.SET_NULL, null=True, related_name="+", db_index=False
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
     sent_at = models.DateTimeField()

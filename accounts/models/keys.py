@@ -138,3 +138,22 @@ class OperatorKey(models.Model):
     @property
     def masked(self) -> str:
         return f"{PREFIXES[KeyKind.OPERATOR]}…{self.last_four}"
+
+
+class OperatorRequest(models.Model):
+    """Remembers for a day which account an operator key's request with an `Idempotency-Key` has opened."""
+
+    key = models.ForeignKey(OperatorKey, on_delete=models.CASCADE, related_name="+")
+    name_digest = models.BinaryField(max_length=32)  # of the header's value
+    body_digest = models.BinaryField(max_length=32)
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="+")
+    issued_key = models.ForeignKey(ApiKey, on_delete=models.SET_NULL, null=True, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["key", "name_digest"], name="one_operator_request_per_idempotency_key")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.key_id} opened {self.account_id}"

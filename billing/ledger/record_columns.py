@@ -105,7 +105,13 @@ RECORD_COLUMNS = (
     # Tokens
     RecordColumn("prompt_tokens", Section.TOKENS, STATEMENT | METRICS, counted_by="requests"),
     RecordColumn("uncached_prompt_tokens", Section.TOKENS),
-    RecordColumn("cache_read_tokens", Section.TOKENS, STATEMENT, {STATEMENT: "cached_tokens"}),
+    RecordColumn(
+        "cache_read_tokens",
+        Section.TOKENS,
+        STATEMENT,
+        {STATEMENT: "cached_tokens"},
+        counted_by="cache_read_known",
+    ),
     RecordColumn("cache_write_5m_tokens", Section.TOKENS),
     RecordColumn("cache_write_1h_tokens", Section.TOKENS),
     RecordColumn("completion_tokens", Section.TOKENS, STATEMENT | METRICS, counted_by="requests"),

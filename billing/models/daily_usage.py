@@ -75,6 +75,8 @@ class DailyUsage(models.Model):
     energy_wh_high = ExactDecimalField(places=FOOTPRINT_PLACES, default=0, db_default=0)
     embodied_known = models.BigIntegerField(default=0, db_default=0)
     embodied_gco2e = ExactDecimalField(places=FOOTPRINT_PLACES, default=0, db_default=0)
+    cache_read_known = models.BigIntegerField(default=0, db_default=0)
+    cache_read_tokens = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
         constraints: ClassVar = [

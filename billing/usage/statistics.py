@@ -40,6 +40,7 @@ class GroupColumn(StrEnum):
     PROVIDER = "provider"
     MODEL = "model"
     REGION = "region"
+    ENDPOINT = "endpoint"
     SOURCE = "energy_source"
     TAG = "tag"
 
@@ -132,6 +133,8 @@ class Totals:
     energy_wh_high: Decimal | None = None
     embodied_known: int = 0
     embodied_gco2e: Decimal | None = None
+    cache_read_known: int = 0
+    cache_read_tokens: int | None = None  # of the prompt, read from the provider's cache
     errors: int = 0  # refused, failed or broken off
     unserved: int = 0  # the errors that are not counted in `requests`
 
@@ -191,6 +194,7 @@ class Row:
     provider: str | None = None
     model: str | None = None
     region: str | None = None
+    endpoint: str | None = None
     energy_source: str | None = None
     tag: str | None = None
 

@@ -15,7 +15,7 @@ from django.utils.http import urlencode
 
 from accounts.models import Account, ApiKey
 from accounts.policies import TAG
-from aliases.models import Alias, AliasEvent
+from aliases.names import AliasName, names_of_aliases
 from billing.models import NO_ALIAS
 from billing.usage.statistics import NO_TAG, Days, GroupColumn, Scope
 
@@ -104,14 +104,6 @@ class DaysForm(forms.Form):
             self.add_error("since", f"Date is after the end date, {last}.")
         elif first < earliest:
             self.add_error("since", f"The period is limited to {MOST_DAYS} days: choose {earliest} or later.")
-
-
-@dataclass(frozen=True, slots=True)
-class AliasName:
-    """Holds the name of an alias, the last name if it is deleted."""
-
-    text: str
-    is_deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,19 +272,6 @@ def _days_of(window: str, now: datetime) -> Days:
     return Days(last.replace(month=last.month - months + 1, day=1), last)
 
 
-def names_of_aliases(account: Account, alias_ids: Collection[UUID]) -> dict[UUID, AliasName]:
-    """Returns the names of the account's aliases, with deleted ones, with at most two SELECTs."""
-    if not alias_ids:
-        return {}
-    own = Alias.objects.filter(account=account, pk__in=alias_ids)
-    names = {alias.pk: AliasName(alias.full_name) for alias in own}
-    gone = set(alias_ids) - names.keys()
-    deletions = AliasEvent.objects.filter(account=account, alias_id__in=gone, event_type=AliasEvent.Type.DELETED)
-    return names | {
-        event.alias_id: AliasName(f"alias/{event.old_name}", is_deleted=True) for event in (deletions if gone else ())
-    }
-
-
 def _one_of(choices: Collection[str], text: str) -> str:
     if text not in choices:
         raise Http404
@@ -305,7 +284,7 @@ def _alias(account: Account, text: str | None) -> tuple[UUID | None, AliasName |
     if text == WITHOUT_ALIAS:
         return NO_ALIAS, None
     alias_id = _uuid(text)
-    name = names_of_aliases(account, [alias_id]).get(alias_id)
+    name = names_of_aliases(account.pk, [alias_id]).get(alias_id)
     if name is None:
         raise Http404
     return alias_id, name

@@ -9,12 +9,13 @@ from typing import Any
 from uuid import UUID
 
 from accounts.models import ApiKey
+from aliases.names import names_of_aliases
 from billing.models import NO_ALIAS, DailyUsage, FailureDay
 from billing.usage.statistics import NO_TAG
 from gateway.observing.request_events import Outcome
 from gateway.server.turns import take_turns
 
-from .choices import WITHOUT_ALIAS, WITHOUT_TAG, Choice, names_of_aliases
+from .choices import WITHOUT_ALIAS, WITHOUT_TAG, Choice
 
 SERVED, FAILURES = "served", "failures"
 # The outcomes of requests, as in addresses and as on pages; all but the first two are outcomes of failures.
@@ -61,7 +62,7 @@ def filters(choice: Choice) -> list[Filter]:
         tags.add(choice.tag)
     if choice.alias_id is not None and choice.alias_id != NO_ALIAS:
         aliases.add(choice.alias_id)
-    alias_names = ((str(id_), alias.text) for id_, alias in names_of_aliases(choice.account, aliases).items())
+    alias_names = ((str(id_), alias.text) for id_, alias in names_of_aliases(choice.account.pk, aliases).items())
     statuses |= {chosen["status"]} if "status" in chosen else set()
     texts: tuple[tuple[str, str, Iterable[tuple[str, str]]], ...] = (
         ("outcome", "Outcome", OUTCOMES.items()),

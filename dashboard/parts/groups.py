@@ -7,10 +7,11 @@ from typing import Any
 from uuid import UUID
 
 from accounts.models import ApiKey
+from aliases.names import names_of_aliases
 from billing.usage.statistics import Row, Totals, breakdown
 
 from .charts import total_of
-from .choices import COLUMNS_OF_GROUPING, WITHOUT_ALIAS, WITHOUT_TAG, Choice, Grouping, names_of_aliases
+from .choices import COLUMNS_OF_GROUPING, WITHOUT_ALIAS, WITHOUT_TAG, Choice, Grouping
 
 MOST_LINES = 100
 PERCENT = Decimal(100)
@@ -88,7 +89,7 @@ def names_of_groups(choice: Choice, groups: Collection[Group]) -> dict[Group, Gr
     elif choice.by == Grouping.ALIAS:
         ids = [alias_id for (alias_id,) in groups if isinstance(alias_id, UUID)]
         names = {(alias_id,): GroupName(f"alias {str(alias_id)[:8]}…", None, is_deleted=True) for alias_id in ids}
-        for alias_id, name in names_of_aliases(choice.account, ids).items():
+        for alias_id, name in names_of_aliases(choice.account.pk, ids).items():
             names[(alias_id,)] = GroupName(name.text, str(alias_id), is_deleted=name.is_deleted)
         names[(None,)] = GroupName("no alias", WITHOUT_ALIAS)
     elif choice.by == Grouping.TAG:

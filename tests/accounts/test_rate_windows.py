@@ -75,6 +75,9 @@ class Unused:
     def admit(self, bounds: Sequence[RateBound], address: AddressCheck) -> NoReturn:
         pytest.fail("Redis was treated as away")
 
+    def look(self, bounds: Sequence[RateBound]) -> NoReturn:
+        pytest.fail("Redis was treated as away")
+
     def spend(self, name: str, tokens: int) -> None:
         pytest.fail("Redis was treated as away")
 

@@ -6,10 +6,13 @@ from django.core.management.base import CommandError, CommandParser
 
 from accounts import keys
 from accounts.management.arguments import account_from, add_account
+from accounts.models import KeyKind
 from billing.management.policies import policy_from
 from billing.policies import Holder, set_policy, set_tags
 from gateway.errors import AccountSuspended, InvalidRequest
 from gateway.management.base import OperatorCommand
+
+KINDS = [KeyKind.INFERENCE.value, KeyKind.MANAGEMENT.value]
 
 
 def _limit(text: str) -> int:
@@ -28,6 +31,9 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         add_account(parser)
         parser.add_argument("--name", required=True, metavar="LABEL", help="where the key is used")
+        parser.add_argument(
+            "--kind", choices=KINDS, default=KINDS[0], help="management keys run the account and serve no inference"
+        )
         parser.add_argument("--expires", choices=keys.LIFETIMES, default=keys.DEFAULT_LIFETIME, help="default: 90d")
         parser.add_argument("--rpm", type=_limit, metavar="N", help="requests per minute, 0 for no limit")
         parser.add_argument("--tpm", type=_limit, metavar="N", help="tokens per minute, 0 for no limit")
@@ -40,7 +46,8 @@ class Command(OperatorCommand):
         checked = None if options["policy"] is None else policy_from(options["policy"])
         with self.committed_once_printed():
             try:
-                key, token = keys.issue(account, name=options["name"], lifetime=options["expires"], **limits)
+                kind, lifetime = KeyKind(options["kind"]), options["expires"]
+                key, token = keys.issue(account, name=options["name"], kind=kind, lifetime=lifetime, **limits)
                 set_tags(key, options["tag"])
                 if checked is not None:
                     set_policy(Holder.of_key(key), checked.rules)
