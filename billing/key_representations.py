@@ -52,8 +52,8 @@ def budget_of(state: BudgetState) -> Json:
         "tag": state.policy.tag or None,
         "amount": plain(state.budget.amount),
         "period": state.budget.period,
-        "spent": plain(from_units(state.spent).normalize()),
-        "remaining": plain(max(Decimal(0), from_units(state.left)).normalize()),
+        "spent": plain(from_units(state.spent)),
+        "remaining": plain(max(Decimal(0), from_units(state.left))),
         "renews_at": text_or_none(renews_at),
     }
 
@@ -92,13 +92,13 @@ def usage_of_keys(account_id: UUID, today: date, key_id: UUID | None = None) -> 
         days = Days(max(EARLIEST, begin_of(period, today)), today)
         for row in breakdown(Scope(account_id, key_id=key_id), days, GroupColumn.KEY):
             if row.key_id is not None:
-                used.setdefault(row.key_id, no_usage())[period] = plain((row.totals.cost or Decimal(0)).normalize())
+                used.setdefault(row.key_id, no_usage())[period] = plain((row.totals.cost or Decimal(0)))
     return used
 
 
 def no_usage() -> Json:
     """Returns the usage of a key that has cost nothing."""
-    return dict.fromkeys(PERIODS, "0")
+    return dict.fromkeys(PERIODS, "0.00")
 
 
 def of_openrouter(key: ApiKey, budget: Json | None, usage: Json) -> Json:

@@ -255,8 +255,8 @@ def shown_entry(entry: LedgerEntry) -> Json:
         "object": "ledger_entry",
         "seq": entry.seq,
         "kind": entry.kind,
-        "amount": plain(entry.amount.normalize()),
-        "balance_after": plain(entry.balance_after.normalize()),
+        "amount": plain(entry.amount),
+        "balance_after": plain(entry.balance_after),
         "created_at": to_text(entry.created_at),
         "reference": entry.reference,
         "reason": entry.reason,
@@ -270,11 +270,11 @@ def _shown(account: Account, balance: Decimal, spent: Totals, reason: str | None
         "id": str(account.pk),
         "name": account.name,
         "currency": account.currency,
-        "balance": plain(balance.normalize()),
+        "balance": plain(balance),
         "suspended": account.suspended_at is not None,
         "suspended_reason": reason,
         "created_at": to_text(account.created_at),
-        "spend_30d": plain((spent.cost or Decimal(0)).normalize()),
+        "spend_30d": plain((spent.cost or Decimal(0))),
     }
 
 

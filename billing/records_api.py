@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.keys import caller_of_request
+from accounts.models import KeyKind
 from gateway.edge.control_view import ControlView
 from gateway.edge.strict_fields import TextField
 from gateway.edge.tables import LimitField, MomentField
@@ -26,16 +27,17 @@ from .usage.representations import metrics_of, record_of, stats_of
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Selects a key's records within a period, whose bounds `since` and `until` are included."""
+    """Selects the records of a key, or of an account, within a period, whose bounds are included."""
 
-    key_id: UUID
+    account_id: UUID
+    key_id: UUID | None  # None: all keys of the account, which a management key sees
     since: datetime | None = None
     until: datetime | None = None
 
     @property
     def salt(self) -> str:
         """Returns a salt for signing cursors, so that a cursor of another key does not verify."""
-        return f"billing.generations/{self.key_id.hex}"
+        return f"billing.generations/{(self.key_id or self.account_id).hex}"
 
     def cursor(self, record: Generation) -> str:
         """Signs the record's position and the bounds of the listing as a cursor."""
@@ -59,8 +61,9 @@ def page_of(listing: Listing, *, limit: int, before: str | None = None) -> Page[
 
 
 def newest_first(listing: Listing, position: Position | None) -> QuerySet[Generation]:
-    """Selects a listing's records older than a position, newest first, by reading `generation_by_key` backwards."""
-    records = Generation.objects.filter(key_id=listing.key_id).prefetch_related("terms").order_by("-created_at", "-id")
+    """Selects a listing's records older than a position, newest first, by reading an index backwards."""
+    of_caller = {"account_id": listing.account_id} if listing.key_id is None else {"key_id": listing.key_id}
+    records = Generation.objects.filter(**of_caller).prefetch_related("terms").order_by("-created_at", "-id")
     if listing.since is not None:
         records = records.filter(created_at__gte=listing.since)
     if position is not None:  # the position is before `until`, which need not be checked again
@@ -77,7 +80,7 @@ def _continued(listing: Listing, cursor: str) -> tuple[Listing, Position]:
         raise refusal from None
     since, until = (bound and datetime.fromisoformat(bound) for bound in bounds)
     first_listing = replace(listing, since=since, until=until)
-    if listing not in (first_listing, Listing(listing.key_id)):
+    if listing not in (first_listing, Listing(listing.account_id, listing.key_id)):
         raise refusal
     return first_listing, (datetime.fromisoformat(created_at), UUID(hex=identifier))
 
@@ -96,7 +99,7 @@ class GenerationsQuery(serializers.Serializer[Any]):
 
 
 class Generations(ControlView):
-    """Lists the calling key's records."""
+    """Lists the calling key's records; a management key's list has those of the whole account."""
 
     doing = "listing the generations"
 
@@ -107,7 +110,9 @@ class Generations(ControlView):
         fields = GenerationsQuery(data=request.query_params.dict())
         fields.is_valid(raise_exception=True)
         query = fields.validated_data
-        listing = Listing(caller_of_request(request).key_id, query.get("since"), query.get("until"))
+        caller = caller_of_request(request)
+        key_id = None if caller.kind == KeyKind.MANAGEMENT else caller.key_id
+        listing = Listing(caller.account_id, key_id, query.get("since"), query.get("until"))
         page = page_of(listing, limit=query["limit"], before=query.get("after"))
         body = {"object": "list", "data": [record_of(record) for record in page.rows]}
         if page.older is not None:

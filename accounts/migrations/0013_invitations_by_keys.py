@@ -12,6 +12,7 @@ class Migration(migrations.Migration):
             model_name="invitation",
             name="invited_by_key",
             field=models.ForeignKey(
+                db_constraint=False,
                 db_index=False,
                 null=True,
                 on_delete=django.db.models.deletion.SET_NULL,

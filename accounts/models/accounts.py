@@ -170,7 +170,12 @@ class Invitation(models.Model):
     role = models.CharField(max_length=10, choices=Membership.Role, default=Membership.Role.MEMBER)
     invited_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
     invited_by_key = models.ForeignKey(
-        "accounts.ApiKey", on_delete=models.SET_NULL, null=True, related_name="+", db_index=False
+        "accounts.ApiKey",
+        on_delete=models.SET_NULL,
+        null=True,
+        related_name="+",
+        db_index=False,
+        db_constraint=False,
     )
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()

@@ -18,7 +18,7 @@ from django.db import connection, connections
 from django.test import Client
 from django.utils import timezone
 
-from accounts.models import Membership, User
+from accounts.models import ApiKey, Membership, User
 from aliases.models import Alias
 from aliases.stats import rows_of
 from billing import records_api
@@ -33,7 +33,7 @@ START_SECONDS = 2.0  # for processes to start and connect
 
 def listing(key: str, *, limit: int, page: int, repeats: int) -> None:
     """Prints the cursor of a page of the key's records (null: the first), and the time the database takes for it."""
-    asked = records_api.Listing(UUID(key))
+    asked = records_api.Listing(ApiKey.objects.get(pk=key).account_id, UUID(key))
     before = None
     if page > 1:
         last = records_api.newest_first(asked, None)[(page - 1) * limit - 1]

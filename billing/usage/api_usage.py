@@ -201,7 +201,7 @@ def _figures(totals: Totals, *, with_failures: bool) -> Json:
     if with_failures:
         figures["failures"] = totals.unserved
     return {
-        name: plain(figure.normalize()) if isinstance(figure, Decimal) else figure
+        name: plain(figure) if isinstance(figure, Decimal) else figure
         for name, figure in figures.items()
         if figure is not None
     }

@@ -30,7 +30,7 @@ def listing(no_dead_rows: None) -> Listing:
     store(other.key, moments)
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE billing_generation")
-    return Listing(mine.key.pk)
+    return Listing(mine.account.pk, mine.key.pk)
 
 
 def bounded(listing: Listing) -> list[Listing]:
