@@ -12,11 +12,11 @@ class AccountsConfig(AppConfig):
     def ready(self) -> None:
         from django.contrib.auth.signals import user_logged_out
 
-        from . import in_flight, invitations, keys, playground_keys  # models can be imported only now
+        from . import in_flight, invitations, keys, people_seen, playground_keys  # models can be imported only now
         from .models import Membership, User
 
-        worker_hooks.beat += [keys.write_uses, in_flight.renew]
-        worker_hooks.stop.append(keys.write_uses)
+        worker_hooks.beat += [keys.write_uses, people_seen.write_uses, in_flight.renew]
+        worker_hooks.stop += [keys.write_uses, people_seen.write_uses]
         user_logged_out.connect(playground_keys.on_sign_out, dispatch_uid="playground-sign-out")
         post_save.connect(playground_keys.on_change_of_person, sender=User, dispatch_uid="playground-person")
         pre_delete.connect(playground_keys.on_removal_of_person, sender=User, dispatch_uid="playground-removal")
