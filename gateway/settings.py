@@ -431,6 +431,7 @@ LOGGING = {
         "django.request": {"level": "ERROR"},
         "django.security.csrf": {"level": "ERROR"},
         "django.security.DisallowedHost": {"level": "CRITICAL"},
+        "fido2": {"level": "WARNING"},  # its lines name passkeys
         # The pools' attempts to reach a database that is away: the code that needs a connection logs the outage.
         "psycopg.pool": {"level": "ERROR"},
         # While a collector is away, gateway.observing.tracing logs one line at the start and one a minute.

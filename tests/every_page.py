@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from allauth.mfa.models import Authenticator
 from django.contrib.auth.tokens import default_token_generator
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils.encoding import force_bytes
@@ -44,6 +45,7 @@ class Acme:
     record: Generation
     failure: RequestFailure
     invitation: Invitation
+    passkey: Authenticator
 
     @classmethod
     def open(cls) -> "Acme":
@@ -59,6 +61,7 @@ class Acme:
             record=serve(account),
             failure=fail(account),
             invitation=invitations.invite(account.pk, INVITED, "member", by=owner.user),
+            passkey=Authenticator.objects.create(user=owner.user, type="webauthn", data={"name": "phone"}),
         )
 
     def pages(self) -> list[Page]:
@@ -82,6 +85,7 @@ class Acme:
             "request_id": self.failure.request_id,
             "signed": invitations.sign(self.invitation),
             "uidb64": urlsafe_base64_encode(force_bytes(self.owner.user.pk)),
+            "pk": self.passkey.pk,
             "token": default_token_generator.make_token(self.owner.user),
         }
 
