@@ -62,7 +62,7 @@ class AccountAdapter(DefaultAccountAdapter):
                 raise self.validation_error("email_password_mismatch")
             return person
 
-    def reauthenticate(self, user: User, password: str) -> bool:  # type: ignore[override]  # our model
+    def reauthenticate(self, user: User, password: str) -> bool:
         return self.authenticate(context.request, email=user.email, password=password) == user
 
     def is_reauthentication_required(self, *, app: str, **options: Any) -> bool:

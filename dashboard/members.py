@@ -205,7 +205,9 @@ def _for_stranger(request: HttpRequest, invited: Invitation) -> HttpResponse:
         person = invitations.accept_as_newcomer(invited, form.cleaned_data["new_password1"])
     except invitations.PersonExists:
         return redirect(request.path)  # where the page now offers to sign in
-    return perform_login(request, Login(user=person, redirect_url=_welcome(request, invited.account, person).url))
+    welcome = _welcome(request, invited.account, person)
+    response: HttpResponse = perform_login(request, Login(user=person, redirect_url=welcome.url))
+    return response
 
 
 def _welcome(request: HttpRequest, account: Account, person: User) -> HttpResponseRedirect:

@@ -48,7 +48,7 @@ LONGEST_NAME = 100
 class FactorPage:
     """Shows a page of second factors in our layout; a form with errors has status 422, and too many tries 429."""
 
-    http_method_names = ("get", "head", "post", "options")
+    http_method_names = ("get", "head", "post")
 
     @method_decorator(never_cache)
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -105,8 +105,8 @@ class AgainCodeForm(CodeForm, CodeAgainForm):
 class NewAppForm(ActivateTOTPForm):
     """Asks for the first code of a new app. The session keeps the secret encrypted until then. Raises TooManyTries."""
 
-    def __init__(self, *args: Any, user: Any, **options: Any) -> None:
-        forms.Form.__init__(self, *args, **options, label_suffix="")
+    def __init__(self, *, user: Any, **options: Any) -> None:
+        forms.Form.__init__(self, **options, label_suffix="")
         _name_code(self.fields["code"], "Code of the app")
         self.user, session = user, context.request.session
         sealed = session.get(SECRET_SESSION_KEY) if self.is_bound else None
@@ -169,8 +169,8 @@ class Factors(OwnPage, IndexView):
             "app": factors.get("totp"),
             "passkeys": factors.get("webauthn", []),
             "codes_left": None if codes is None else len(codes.get_unused_codes()),
-            "has_factor": has_second_factor(self.request.user),  # type: ignore[arg-type]  # signed in
-            "lacks_factor": lacks_required_factor(self.request.user),  # type: ignore[arg-type]
+            "has_factor": has_second_factor(self.request.user),
+            "lacks_factor": lacks_required_factor(self.request.user),
         }
 
 
@@ -225,7 +225,7 @@ class AddPasskey(PasskeyPage, AddWebAuthnView):
         return PasskeyForm
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        options = passkeys.begin_registration(self.request.user, passwordless=True)  # type: ignore[arg-type]
+        options = passkeys.begin_registration(self.request.user, passwordless=True)
         found = super(AddWebAuthnView, self).get_context_data(**kwargs)
         return found | context_of_named_account(self.request) | {"options": _as_json(options)}
 

@@ -11,7 +11,7 @@ from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 
 from accounts import invitations
-from accounts.models import Account, ApiKey, Invitation, Membership
+from accounts.models import Account, ApiKey, Invitation, Membership, User
 from aliases import changes
 from aliases.models import Alias
 from aliases.targets import Target
@@ -21,6 +21,7 @@ from tests.billing.records import fail, key_of, open_for, serve
 from tests.dashboard.people import joined
 
 OWNER, MEMBER, INVITED = "owner@acme.example", "member@acme.example", "invited@elsewhere.example"
+HOLDER = "holder@elsewhere.example"  # has the passkey, and no account
 VERBS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 # The documents are tested in tests/reference.
 NO_PAGES = ("^(?:api/)?v1/", "docs", "llms.txt", r"^openapi\.json/?$", *LIVE_PATHS, READY_PATH)
@@ -61,7 +62,9 @@ class Acme:
             record=serve(account),
             failure=fail(account),
             invitation=invitations.invite(account.pk, INVITED, "member", by=owner.user),
-            passkey=Authenticator.objects.create(user=owner.user, type="webauthn", data={"name": "phone"}),
+            passkey=Authenticator.objects.create(
+                user=User.objects.create_user(HOLDER), type="webauthn", data={"name": "phone"}
+            ),
         )
 
     def pages(self) -> list[Page]:
