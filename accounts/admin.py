@@ -2,6 +2,9 @@
 
 from typing import Any, ClassVar
 
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from allauth.usersessions.models import UserSession
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -28,6 +31,9 @@ from gateway.pages.admin import (
 
 from . import admin_audit, keys  # noqa: F401  # registers the audit log
 from .models import Account, ApiKey, Membership, User
+
+# allauth's rows belong to the people themselves: they see and remove them on their pages.
+admin.site.unregister([EmailAddress, Authenticator, UserSession])
 
 SECRETS = ("fingerprint", "verifier")
 LIVE = Q(deleted_at=None)

@@ -18,13 +18,14 @@ class AccountsConfig(AppConfig):
             invitations,
             keys,
             members,
+            people_seen,
             playground_keys,
-            sign_ins,
+            sign_in_events,
         )
         from .models import Account, Membership, User
 
-        worker_hooks.beat += [keys.write_uses, in_flight.renew]
-        worker_hooks.stop.append(keys.write_uses)
+        worker_hooks.beat += [keys.write_uses, people_seen.write_uses, in_flight.renew]
+        worker_hooks.stop += [keys.write_uses, people_seen.write_uses]
         user_logged_out.connect(playground_keys.on_sign_out, dispatch_uid="playground-sign-out")
         post_save.connect(playground_keys.on_change_of_person, sender=User, dispatch_uid="playground-person")
         pre_delete.connect(playground_keys.on_removal_of_person, sender=User, dispatch_uid="playground-removal")
@@ -32,7 +33,7 @@ class AccountsConfig(AppConfig):
         post_save.connect(members.note_added, sender=Membership, dispatch_uid="audit-member-added")
         post_delete.connect(members.note_removed, sender=Membership, dispatch_uid="audit-member-removed")
         post_save.connect(audit.note_account, sender=Account, dispatch_uid="audit-account-created")
-        user_logged_in.connect(sign_ins.note_opened, dispatch_uid="audit-session-opened")
-        user_logged_out.connect(sign_ins.note_closed, dispatch_uid="audit-session-closed")
-        user_login_failed.connect(sign_ins.note_failed, dispatch_uid="audit-session-failed")
+        user_logged_in.connect(sign_in_events.note_opened, dispatch_uid="audit-session-opened")
+        user_logged_out.connect(sign_in_events.note_closed, dispatch_uid="audit-session-closed")
+        user_login_failed.connect(sign_in_events.note_failed, dispatch_uid="audit-session-failed")
         post_delete.connect(invitations.on_end_of_membership, sender=Membership, dispatch_uid="invitations-member")

@@ -1,11 +1,11 @@
 """Limits failed sign-ins and reset mails. All workers share the counts.
 
 The limit for an address from one network is low; for an address or a network alone it is high, so that strangers cannot
-lock a person out.
+lock a person out. allauth's own limits would let them, because they count failures of an address from all networks.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -46,6 +46,7 @@ class Limit:
 SIGN_IN_HERE = Limit("sign-in: address and network", "10/15m")
 SIGN_IN_NETWORK = Limit("sign-in: network", "50/15m")
 SIGN_IN_ADDRESS = Limit("sign-in: address", "100/h")
+CODE = Limit("sign-in: code", "10/15m")  # of one person, who has already given their password
 RESET_NETWORK = Limit("reset: network", "20/h")
 RESET_ADDRESS = Limit("reset: address", "3/h")  # a person with three mails has links that work
 
@@ -65,15 +66,25 @@ class TooManyTries(Exception):
 @contextmanager
 def password_try(request: HttpRequest, email: str) -> Iterator[None]:
     """Counts an attempt to sign in, and takes it back unless the block raises ValidationError. Raises TooManyTries."""
-    counted: list[tuple[Limit, str]] = []
     network, address = client_network(request.META), _normal(email)
+    # The lowest limit comes first: what it refuses does not count towards the others.
+    limits = ((SIGN_IN_HERE, f"{network} {address}"), (SIGN_IN_NETWORK, network), (SIGN_IN_ADDRESS, address))
+    with _try(request, limits):
+        yield
+
+
+@contextmanager
+def code_try(request: HttpRequest, person_id: int) -> Iterator[None]:
+    """Counts a code of a second factor as `password_try` counts a password. Raises TooManyTries."""
+    with _try(request, ((CODE, str(person_id)),)):
+        yield
+
+
+@contextmanager
+def _try(request: HttpRequest, limits: Iterable[tuple[Limit, str]]) -> Iterator[None]:
+    counted: list[tuple[Limit, str]] = []
     try:
-        # The lowest limit comes first: what it refuses does not count towards the others.
-        for limit, value in (
-            (SIGN_IN_HERE, f"{network} {address}"),
-            (SIGN_IN_NETWORK, network),
-            (SIGN_IN_ADDRESS, address),
-        ):
+        for limit, value in limits:
             counted.append((limit, value))
             if not limit.count(request, value):
                 raise TooManyTries(limit.seconds_left(request, value))

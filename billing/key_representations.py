@@ -92,7 +92,7 @@ def usage_of_keys(account_id: UUID, today: date, key_id: UUID | None = None) -> 
         days = Days(max(EARLIEST, begin_of(period, today)), today)
         for row in breakdown(Scope(account_id, key_id=key_id), days, GroupColumn.KEY):
             if row.key_id is not None:
-                used.setdefault(row.key_id, no_usage())[period] = plain((row.totals.cost or Decimal(0)))
+                used.setdefault(row.key_id, no_usage())[period] = plain(row.totals.cost or Decimal(0))
     return used
 
 

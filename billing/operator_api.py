@@ -274,7 +274,7 @@ def _shown(account: Account, balance: Decimal, spent: Totals, reason: str | None
         "suspended": account.suspended_at is not None,
         "suspended_reason": reason,
         "created_at": to_text(account.created_at),
-        "spend_30d": plain((spent.cost or Decimal(0))),
+        "spend_30d": plain(spent.cost or Decimal(0)),
     }
 
 

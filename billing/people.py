@@ -4,6 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from allauth.usersessions.models import UserSession
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth import SESSION_KEY
 from django.contrib.contenttypes.models import ContentType
@@ -16,6 +19,9 @@ from accounts.models import ApiKey, Invitation, Membership, User
 from catalogue.models import PriceChange
 
 from .models import Notice
+
+# A password's hash, a second factor (also the name of a passkey, which is kept with it), the cookie of a session.
+SECRETS = frozenset({"password", "data", "session_key"})
 
 
 class UnknownPerson(LookupError):
@@ -65,6 +71,9 @@ def _forget(person: User) -> str:
     playground = ApiKey.objects.filter(created_by=person, is_playground=True)
     playground.update(name=f"Playground ({identifier})")
     Notice.objects.filter(person=person).delete()
+    Authenticator.objects.filter(user=person).delete()
+    UserSession.objects.filter(user=person).delete()
+    EmailAddress.objects.filter(user=person).delete()
     Session.objects.filter(pk__in=[session.pk for session in _sessions(person)]).delete()
     _rewrite_history(person.email, person, identifier)
     PriceChange.objects.filter(changed_by_name=person.email).update(changed_by_name=identifier)
@@ -113,9 +122,9 @@ def _pointing_at_people() -> list[models.ForeignKey[Any, Any]]:
 
 
 def _row(row: models.Model) -> dict[str, Any]:
-    """Returns a row without digests of secrets."""
+    """Returns a row without secrets and their digests."""
     fields = [each for each in row._meta.concrete_fields if not isinstance(each, models.BinaryField)]
-    shown = {each.name: each.value_from_object(row) for each in fields if each.name != "password"}
+    shown = {each.name: each.value_from_object(row) for each in fields if each.name not in SECRETS}
     account = getattr(row, "account", None)
     return shown if account is None else shown | {"account_name": account.name}
 

@@ -3,9 +3,10 @@
 from typing import Any
 from uuid import UUID
 
+from allauth.account.internal.flows.login import perform_login
+from allauth.account.models import Login
 from django import forms
 from django.contrib import messages
-from django.contrib.auth import login
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -189,7 +190,7 @@ def _for_person(request: HttpRequest, person: User, invited: Invitation) -> Http
     if request.method != "POST":
         return _page(request, invited, "invited")
     invitations.accept(invited, person)
-    return _welcome(request, invited.account)
+    return _welcome(request, invited.account, person)
 
 
 def _for_stranger(request: HttpRequest, invited: Invitation) -> HttpResponse:
@@ -204,12 +205,14 @@ def _for_stranger(request: HttpRequest, invited: Invitation) -> HttpResponse:
         person = invitations.accept_as_newcomer(invited, form.cleaned_data["new_password1"])
     except invitations.PersonExists:
         return redirect(request.path)  # where the page now offers to sign in
-    login(request, person)
-    return _welcome(request, invited.account)
+    welcome = _welcome(request, invited.account, person)
+    response: HttpResponse = perform_login(request, Login(user=person, redirect_url=welcome.url))
+    return response
 
 
-def _welcome(request: HttpRequest, account: Account) -> HttpResponseRedirect:
-    role = "an owner" if account_context(request, account.pk, is_personal=True).is_owner else "a member"
+def _welcome(request: HttpRequest, account: Account, person: User) -> HttpResponseRedirect:
+    role = Membership.objects.get(account=account, user=person).role
+    role = "an owner" if role == Membership.Role.OWNER else "a member"
     messages.success(request, f"Welcome. You are now {role} of {account.name}.")
     return redirect(page_address("overview", account.pk))
 

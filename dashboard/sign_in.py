@@ -1,13 +1,16 @@
-"""Shows sign-in and passwords: Django's views and forms, with our pages, our mail and a limit on guesses."""
+"""Shows sign-in (allauth's views) and passwords (Django's), with our pages, our mail and a limit on guesses."""
 
 from typing import Any
 from urllib.parse import urlsplit
 
+from allauth.account.forms import LoginForm
+from allauth.account.internal.stagekit import clear_login
+from allauth.account.views import LoginView, LogoutView
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth import views
-from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm, PasswordResetForm, SetPasswordForm
+from django.contrib.auth.forms import PasswordChangeForm, PasswordResetForm, SetPasswordForm
 from django.contrib.auth.tokens import default_token_generator
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.mail import EmailMessage
@@ -18,11 +21,12 @@ from django.utils.decorators import method_decorator
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 from django.views.decorators.cache import never_cache
-from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.generic import FormView
 
 from accounts import throttle
 from accounts.models import User
+from accounts.sign_in import may_use_password
 from accounts.throttle import TooManyTries
 from gateway.pages.mail import send_in_background
 
@@ -49,16 +53,14 @@ If this was not you, reset your password now: {origin}{path}
 OTHER_PERSON = "You are signed in as {email}. To sign in as another person, sign out first."
 
 
-class SignInForm(AuthenticationForm):
+class SignInForm(LoginForm):
     """Asks for an address and a password. Raises TooManyTries."""
 
-    def clean(self) -> dict[str, Any]:
-        request, email, password = self.request, self.cleaned_data.get("username"), self.cleaned_data.get("password")
-        assert request is not None  # noqa: S101  # the view gives it
-        if not email or not password:
-            return super().clean()
-        with throttle.password_try(request, email):
-            return super().clean()
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options, label_suffix="")
+
+    def add_prefix(self, field_name: str) -> str:
+        return "username" if field_name == "login" else super().add_prefix(field_name)
 
 
 class NewPasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # it takes no type argument at run time
@@ -127,8 +129,8 @@ class ThrottledFormView(FormView[forms.BaseForm]):
         return self.render_to_response(self.get_context_data(form=form), status=self.fault_status)
 
 
-@method_decorator([csrf_exempt, never_cache], name="dispatch")  # LoginView's own `dispatch` checks the token
-class SignIn(ThrottledFormView, views.LoginView):
+@method_decorator([csrf_exempt, never_cache], name="dispatch")  # `_sign_in` checks the token
+class SignIn(ThrottledFormView, LoginView):
     """Shows the login page."""
 
     # People who are signed in are redirected before the token is checked: a form that was open before has an old one.
@@ -142,15 +144,42 @@ class SignIn(ThrottledFormView, views.LoginView):
             typed = request.POST.get("username", "").strip().lower()
             is_for_another = typed not in ("", request.user.email.lower())
             # A login without a page to go to was opened on purpose, after a new password for example.
-            if is_for_another or (request.method == "GET" and not self.get_redirect_url()):
+            if is_for_another or (request.method == "GET" and not self.get_next_url()):
                 messages.warning(request, OTHER_PERSON.format(email=request.user.email))
             return HttpResponseRedirect(self.get_success_url())
+        return self._sign_in(request, *args, **kwargs)
+
+    @method_decorator(csrf_protect)
+    def _sign_in(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        clear_login(request)  # someone who comes back here before their code starts again
         return super().dispatch(request, *args, **kwargs)
 
-    def get_redirect_url(self, request: HttpRequest | None = None) -> str:
+    def get_form_class(self) -> type[SignInForm]:
+        return self.form_class
+
+    def get_next_url(self) -> str:
         # A login that led to this page or to the logout would redirect for ever.
-        address = super().get_redirect_url()
+        address = super().get_next_url() or ""
         return "" if urlsplit(address).path in (self.request.path, reverse("logout")) else address
+
+    def get_default_success_url(self) -> str:
+        return reverse(settings.LOGIN_REDIRECT_URL)
+
+    def get_context_data(self, **context: Any) -> dict[str, Any]:
+        has_password_form = (
+            settings.PASSWORD_SIGN_IN or "superuser" in self.request.GET or self.request.method == "POST"
+        )
+        return super().get_context_data(**context) | {
+            "next": self.get_next_url(),
+            "has_password_form": has_password_form,
+            "passwords_can_be_reset": settings.PASSWORD_SIGN_IN,
+        }
+
+
+class SignOut(LogoutView):
+    """Signs the person out, or gives up a sign-in that waits for a second factor."""
+
+    http_method_names = ["post", "options"]
 
 
 @method_decorator([never_cache, login_required], name="dispatch")
@@ -191,7 +220,7 @@ class ResetPassword(ThrottledFormView, views.PasswordResetView):
         email = form.cleaned_data["email"]
         if throttle.may_mail(self.request, email):
             person = User.objects.filter(email=email.lower(), is_active=True).first()
-            if person is not None:
+            if person is not None and may_use_password(person):
                 send_in_background(_reset_mail(person))
         return HttpResponseRedirect(self.get_success_url())
 

@@ -1,6 +1,5 @@
 """Routes the pages of the dashboard, and two addresses of the admin to the dashboard's sign-in and password page."""
 
-from django.contrib.auth.views import LogoutView
 from django.urls import path
 
 from . import (
@@ -15,6 +14,8 @@ from . import (
     playground,
     policies,
     records,
+    security,
+    sessions,
     sign_in,
     usage,
 )
@@ -23,13 +24,29 @@ urlpatterns = [
     path("admin/login/", sign_in.admin_login, name="admin-login"),
     path("admin/password_change/", sign_in.admin_password, name="admin-password"),
     path("", overview.overview, name="overview"),
+    path("login", sign_in.SignIn.as_view(), name="account_login"),  # allauth's name for it
     path("login", sign_in.SignIn.as_view(), name="login"),
-    path("logout", LogoutView.as_view(), name="logout"),
+    path("login/code", security.SecondStep.as_view(), name="mfa_authenticate"),
+    path("login/passkey", security.PasskeySignIn.as_view(), name="mfa_login_webauthn"),
+    path("logout", sign_in.SignOut.as_view(), name="logout"),
     path("password", sign_in.ChangePassword.as_view(), name="password"),
     path("password/reset", sign_in.ResetPassword.as_view(), name="password-reset"),
     path("password/reset/sent", sign_in.ResetSent.as_view(), name="password-reset-sent"),
     path("password/reset/done", sign_in.ResetDone.as_view(), name="password-reset-done"),
     path("password/reset/<uidb64>/<token>", sign_in.ResetLink.as_view(), name="password-reset-link"),
+    # allauth redirects to these names.
+    path("security", security.Factors.as_view(), name="mfa_index"),
+    path("security/app", security.AddApp.as_view(), name="mfa_activate_totp"),
+    path("security/app/remove", security.RemoveApp.as_view(), name="mfa_deactivate_totp"),
+    path("security/codes", security.RecoveryCodes.as_view(), name="mfa_view_recovery_codes"),
+    path("security/codes/new", security.NewRecoveryCodes.as_view(), name="mfa_generate_recovery_codes"),
+    path("security/passkeys/new", security.AddPasskey.as_view(), name="mfa_add_webauthn"),
+    path("security/passkeys/<int:pk>", security.RenamePasskey.as_view(), name="mfa_edit_webauthn"),
+    path("security/passkeys/<int:pk>/remove", security.RemovePasskey.as_view(), name="mfa_remove_webauthn"),
+    path("security/confirm", security.PasswordAgain.as_view(), name="account_reauthenticate"),
+    path("security/confirm/code", security.CodeAgain.as_view(), name="mfa_reauthenticate"),
+    path("security/confirm/passkey", security.PasskeyAgain.as_view(), name="mfa_reauthenticate_webauthn"),
+    path("sessions", sessions.sessions, name="sessions"),
     path("usage", usage.usage, name="usage"),
     path("usage/export", usage.usage_export, name="usage-export"),
     path("usage/records", records.record_list, name="usage-records"),

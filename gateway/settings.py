@@ -84,7 +84,7 @@ def _switch(name: str, default: str = "false") -> bool:
 def _one_of(name: str, default: str, *others: str) -> str:
     value: str = env.str(name, default).strip().lower()
     if value not in (default, *others):
-        raise ImproperlyConfigured(f"{name} is {', '.join(others)} or {default}.")
+        raise ImproperlyConfigured(f"{name} is {', '.join(others)} or {default or 'empty'}.")
     return value
 
 
@@ -167,6 +167,9 @@ DIALECTS = {
 }
 
 INSTALLED_APPS = [
+    "allauth.account",  # before ours, which remove its pages from the admin
+    "allauth.mfa",
+    "allauth.usersessions",
     "gateway",
     "accounts",
     "catalogue",
@@ -203,6 +206,9 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "accounts.audit.ActorMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "accounts.people_seen.PeopleSeenMiddleware",
+    "accounts.second_factors.SecondFactorMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "gateway.edge.middleware.NotAllowedMiddleware",
 ]
@@ -337,6 +343,25 @@ LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "login"
 PASSWORD_RESET_TIMEOUT = 3600  # seconds; people use such a mail at once
 
+PASSWORD_SIGN_IN = _switch("PASSWORD_SIGN_IN", "true")
+REQUIRE_SECOND_FACTOR = _one_of("REQUIRE_SECOND_FACTOR", "", "staff", "everyone")
+
+# django-allauth. It keeps no addresses of its own (EmailAddress has no rows): a person's address is `User.email`.
+ACCOUNT_ADAPTER = "accounts.sign_in.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"email"}
+ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
+ACCOUNT_USER_MODEL_USERNAME_FIELD = None
+ACCOUNT_EMAIL_VERIFICATION = "none"  # invitations and resets prove an address
+ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_RATE_LIMITS = False  # accounts.throttle limits guesses
+MFA_RATE_LIMITS = False
+MFA_ADAPTER = "accounts.second_factors.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_RECOVERY_CODES_SHOW_ONCE = True
+MFA_TOTP_ISSUER = "Inference Gateway"
+MFA_TOTP_TOLERANCE = 1  # a code also works in the 30 seconds before and after its own
+
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["accounts.keys.BearerAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
@@ -407,6 +432,7 @@ LOGGING = {
         "django.request": {"level": "ERROR"},
         "django.security.csrf": {"level": "ERROR"},
         "django.security.DisallowedHost": {"level": "CRITICAL"},
+        "fido2": {"level": "WARNING"},  # its lines name passkeys
         # The pools' attempts to reach a database that is away: the code that needs a connection logs the outage.
         "psycopg.pool": {"level": "ERROR"},
         # While a collector is away, gateway.observing.tracing logs one line at the start and one a minute.

@@ -125,7 +125,7 @@ def sign_in(page: Page, email: str, password: str = PASSWORD) -> None:
     """Fills in the form of the login page."""
     page.get_by_label("Email address").fill(email)
     page.get_by_label("Password", exact=True).fill(password)
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
 
 
 def open_menu(page: Page) -> None:

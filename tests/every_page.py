@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from allauth.mfa.models import Authenticator
 from django.contrib.auth.tokens import default_token_generator
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 
 from accounts import invitations
-from accounts.models import Account, ApiKey, Invitation, Membership
+from accounts.models import Account, ApiKey, Invitation, Membership, User
 from aliases import changes
 from aliases.models import Alias
 from aliases.targets import Target
@@ -20,6 +21,7 @@ from tests.billing.records import fail, key_of, open_for, serve
 from tests.dashboard.people import joined
 
 OWNER, MEMBER, INVITED = "owner@acme.example", "member@acme.example", "invited@elsewhere.example"
+HOLDER = "holder@elsewhere.example"  # has the passkey, and no account
 VERBS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 # The documents are tested in tests/reference.
 NO_PAGES = ("^(?:api/)?v1/", "docs", "llms.txt", r"^openapi\.json/?$", *LIVE_PATHS, READY_PATH)
@@ -44,6 +46,7 @@ class Acme:
     record: Generation
     failure: RequestFailure
     invitation: Invitation
+    passkey: Authenticator
 
     @classmethod
     def open(cls) -> "Acme":
@@ -59,6 +62,9 @@ class Acme:
             record=serve(account),
             failure=fail(account),
             invitation=invitations.invite(account.pk, INVITED, "member", by=owner.user),
+            passkey=Authenticator.objects.create(
+                user=User.objects.create_user(HOLDER), type="webauthn", data={"name": "phone"}
+            ),
         )
 
     def pages(self) -> list[Page]:
@@ -82,6 +88,7 @@ class Acme:
             "request_id": self.failure.request_id,
             "signed": invitations.sign(self.invitation),
             "uidb64": urlsafe_base64_encode(force_bytes(self.owner.user.pk)),
+            "pk": self.passkey.pk,
             "token": default_token_generator.make_token(self.owner.user),
         }
 

@@ -19,6 +19,9 @@ pytestmark = pytest.mark.django_db
 
 # These are open to everybody: signing in, and the links in mails.
 PUBLIC = {
+    "account_login",
+    "mfa_authenticate",
+    "mfa_login_webauthn",
     "login",
     "logout",
     "password-reset",
@@ -27,7 +30,20 @@ PUBLIC = {
     "password-reset-link",
     "invitation",
 }
-OF_NO_ACCOUNT = PUBLIC | {"password"}  # the same for everybody
+# These are about the person who asks.
+OWN = {
+    "sessions",
+    "mfa_index",
+    "mfa_activate_totp",
+    "mfa_deactivate_totp",
+    "mfa_view_recovery_codes",
+    "mfa_generate_recovery_codes",
+    "mfa_add_webauthn",
+    "account_reauthenticate",
+    "mfa_reauthenticate",
+    "mfa_reauthenticate_webauthn",
+}
+OF_NO_ACCOUNT = PUBLIC | OWN | {"password"}  # the same for everybody
 FOR_OWNERS = {"key-policy", "member", "remove-member", "change-invitation"}
 DOORS_OF_THE_ADMIN = {"login", "logout", "password_change"}
 FOR_ALL_STAFF = {"index", "jsi18n", "password_change_done"}
@@ -138,7 +154,7 @@ def test_no_page_takes_a_form_without_its_token(acme: Acme, email: str | None) -
     client = Client(enforce_csrf_checks=True) if email is None else client_of(email, enforce_csrf_checks=True)
     before = everything()
     for page in acme.pages():
-        leads_on = page.name == "login" and email is not None  # redirected once signed in
+        leads_on = page.name in ("login", "account_login") and email is not None  # redirected once signed in
         assert send(client, "POST", page, acme.account.pk).status_code == (MOVED if leads_on else FORBIDDEN), page
     assert everything() == before
 

@@ -21,6 +21,8 @@ OWN_VARIABLES = frozenset(
         "RECORD_YEARS",
         "MIGRATION_LOCK_TIMEOUT",
         "EMAIL_FROM",
+        "PASSWORD_SIGN_IN",
+        "REQUIRE_SECOND_FACTOR",
         "PGPASSWORD",
         "PORT",
         "PUBLIC_URL",

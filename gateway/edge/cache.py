@@ -1,4 +1,7 @@
-"""Implements the part of Django's cache that django-ratelimit uses: in Redis, or in memory while Redis is away."""
+"""Implements the part of Django's cache that django-ratelimit and allauth's one-time codes use.
+
+It is in Redis, or in memory while Redis is away.
+"""
 
 from typing import Any
 
@@ -21,7 +24,9 @@ return count
 class SharedCounters(LocMemCache):
     """Shares counters (whole numbers from 0) between workers. Other cache operations use this worker's memory."""
 
-    def add(self, key: Any, value: int, timeout: Any = LONGEST_SECONDS, version: int | None = None) -> bool:
+    def add(self, key: Any, value: Any, timeout: Any = LONGEST_SECONDS, version: int | None = None) -> bool:
+        if not isinstance(value, int):
+            value = 1  # a mark that only its key matters for, such as a one-time code that was used
         line = shared_store.send(ADD, self._name(key, version), b"%d" % value, b"%d" % timeout).wait()
         return super().add(key, value, timeout, version) if line is None else line == b":1"
 

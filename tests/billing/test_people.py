@@ -6,6 +6,8 @@ import uuid
 from typing import Any
 
 import pytest
+from allauth.mfa.models import Authenticator
+from allauth.usersessions.models import UserSession
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.management import CommandError, call_command
 from django.test import Client
@@ -140,3 +142,18 @@ def test_an_address_that_was_only_invited_is_forgotten(acme: Account) -> None:
     assert len(export(GUEST)["accounts.invitation.email"]) == 1
     forget(GUEST)
     assert places_of(GUEST) == set()
+
+
+def test_second_factors_and_sessions_are_exported_without_secrets_and_erased(acme: Account) -> None:
+    staff = User.objects.create_superuser("boss@staff.example")
+    LogEntry.objects.log_actions(staff.pk, [acme], CHANGE, "Looked at its dashboard.", single_object=True)
+    Authenticator.objects.create(user=staff, type="totp", data={"secret": "sealed"})
+    UserSession.objects.create(user=staff, ip="192.0.2.1", user_agent="Firefox", session_key="cookie")
+    held = export(staff.email)
+    assert held["mfa.authenticator.user"][0]["type"] == "totp"
+    assert held["usersessions.usersession.user"][0]["ip"] == "192.0.2.1"
+    assert "sealed" not in str(held)
+    assert "cookie" not in str(held)
+    assert "keeps the person, inactive" in forget(staff.email)
+    assert not Authenticator.objects.exists()
+    assert not UserSession.objects.exists()

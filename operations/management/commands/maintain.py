@@ -9,7 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import Error
 from django.utils import timezone
 
-from accounts import invitations, keys, playground_keys
+from accounts import invitations, keys, people_seen, playground_keys, second_factors
 from accounts.management.arguments import account_from
 from billing.ledger import idempotent_requests
 from billing.maintenance import maintain_once
@@ -77,6 +77,8 @@ class Command(OperatorCommand):
         used = idempotent_requests.drop_before(now - idempotent_requests.KEPT_FOR)
         ended = invitations.drop_ended(now)
         SessionStore.clear_expired()
+        people_seen.drop_ended()
+        second_factors.renew_secrets()
         grid_import.refresh.work()
         self.stdout.write(
             f"purged {purged} secrets, settled {done.spooled} spooled and {done.orphaned} orphaned generations, "
