@@ -11,7 +11,7 @@ from uuid import UUID
 import orjson
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -38,7 +38,7 @@ from .accounts import DEFAULT_CURRENCY, open_account, rate_warning
 from .keys_api import NewKey, checked_policy_of, fields_of, key_faults, shown_key, with_warnings
 from .ledger import credits as ledger
 from .models import LedgerEntry, Wallet
-from .policies import Holder, set_policy
+from .policies import Holder, set_policy, set_tags
 from .usage.spending import spending_by_account
 from .usage.statistics import Days, Scope, Totals, totals
 
@@ -120,7 +120,7 @@ class Accounts(ControlView):
         spent = spending_by_account(Days.until(timezone.now(), SPEND_DAYS))
         found = Account.objects.annotate(balance=F("wallet__balance"))
         if "suspended" in query:
-            found = found.filter(Q(suspended_at=None) ^ Q(query["suspended"] == "true"))
+            found = found.filter(suspended_at__isnull=query["suspended"] == "false")
         order: dict[str, Any] = {
             "name": lambda account: account.name,
             "balance": lambda account: account.balance,
@@ -180,11 +180,13 @@ class OneAccount(ControlView):
             raise InvalidRequest("Send at least one of `name`, `policy` and `suspended`.")
         policy = None if "policy" not in fields else checked_policy_of(fields["policy"], "policy")
         with transaction.atomic(), _account_faults():
+            if fields.get("suspended") is False:
+                _suspend(account, fields)  # first, since a suspended account's policy cannot be set
             if "name" in fields:
                 _rename(account, fields["name"])
             if policy is not None:
                 set_policy(Holder.of_account(account), policy.rules)
-            if "suspended" in fields:
+            if fields.get("suspended"):
                 _suspend(account, fields)
         return Response(with_warnings(shown_account(_found(account_id)), policy))
 
@@ -325,6 +327,11 @@ def _issue(account: Account, fields: Json | None) -> tuple[ApiKey | None, str | 
             kind=fields["kind"],
             lifetime=fields.get("expires", keys.DEFAULT_LIFETIME),
         )
+    if "tags" in fields:
+        try:
+            set_tags(key, fields["tags"])
+        except InvalidRequest as error:
+            raise error.within("key.") from None
     if policy is not None:
         set_policy(Holder.of_key(key), policy.rules)
     return key, token, policy

@@ -4,7 +4,6 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -25,7 +24,6 @@ from .usage.replica import from_replica
 
 Json = dict[str, Any]
 BUCKETS = ("hour", "day", "month")
-USUAL_TIME = timedelta(days=30)
 
 
 class LedgerQuery(ListQuery):
@@ -87,9 +85,7 @@ class Usage(ControlView):
     @from_replica
     def get(self, request: Request) -> Response:
         form = listing.query_of(request, UsageForm)
-        until = form.get("until", timezone.now())
-        since = form.get("since", until - USUAL_TIME)
-        begin, end = api_usage.in_whole_buckets(since, until, form["bucket"])
+        begin, end = api_usage.in_whole_buckets(form.get("since"), form.get("until"), form["bucket"])
         account_id = caller_of_request(request).account_id
         query = UsageQuery(account_id, begin, end, form["bucket"], form.get("group_by", ()))
         rows = api_usage.rows_of(query)

@@ -7,6 +7,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from django.utils import timezone
+
 from accounts.models import ApiKey
 from gateway.edge.rfc3339 import to_text
 from gateway.errors import InvalidRequest
@@ -18,6 +20,8 @@ from .statistics import Days, GroupColumn, Row, Scope, Totals, breakdown, failur
 Json = dict[str, Any]
 LONGEST_HOURS = timedelta(days=31)  # hours are added up from the records, days from their sums
 LONGEST_DAYS = timedelta(days=3660)
+EARLIEST_YEAR, LATEST_YEAR = 1970, 9000
+USUAL_TIME = timedelta(days=30)
 GROUPS = {
     "key": GroupColumn.KEY,
     "model": GroupColumn.MODEL,
@@ -63,8 +67,16 @@ class UsageQuery:
         return tuple(names)
 
 
-def in_whole_buckets(since: datetime, until: datetime, bucket: str) -> tuple[datetime, datetime]:
-    """Returns the beginning of the first bucket and the end of the last. Raises InvalidRequest for too long a time."""
+def in_whole_buckets(since: datetime | None, until: datetime | None, bucket: str) -> tuple[datetime, datetime]:
+    """Returns the beginning of the first bucket and the end of the last.
+
+    Without `until` the time ends now, and without `since` it is USUAL_TIME. Raises InvalidRequest.
+    """
+    for name, moment in (("since", since), ("until", until)):
+        if moment is not None and not EARLIEST_YEAR <= moment.year <= LATEST_YEAR:
+            raise InvalidRequest.of_field(name, f"must be from {EARLIEST_YEAR} to {LATEST_YEAR}.")
+    until = until or timezone.now()
+    since = since or until - USUAL_TIME
     if until <= since:
         raise InvalidRequest.of_field("until", "must be after `since`.")
     begin, end = begin_of(since.astimezone(UTC), bucket), begin_of(until.astimezone(UTC), bucket)

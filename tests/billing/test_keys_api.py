@@ -10,9 +10,11 @@ import requests
 
 from gateway.money import plain
 from tests import bills
+from tests import managing as managing_
 from tests.chat import PATH, answer, ask, question
 from tests.conftest import OpenAccount
 from tests.envelope import message, refusal
+from tests.managing import managing
 from tests.servers.customer import Customer, GatewaySession
 from tests.servers.gateway import GatewayServer
 
@@ -27,27 +29,14 @@ def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
 
 
 @pytest.fixture(autouse=True)
-def sessions() -> Iterator[list[GatewaySession]]:
+def sessions() -> Iterator[None]:
     """Closes the sessions of a test at its end."""
-    yield opened
-    while opened:
-        opened.pop().close()
-
-
-opened: list[GatewaySession] = []
+    yield
+    managing_.close_all()
 
 
 def using(customer: Customer, token: str) -> GatewaySession:
-    """Opens a session that uses a token."""
-    opened.append(GatewaySession(customer.gateway.origin, token))
-    return opened[-1]
-
-
-def managing(customer: Customer, name: str = "admin") -> GatewaySession:
-    """Makes a management key, and opens a session that uses it."""
-    token = customer.gateway.manage("create_key", customer.name, "--kind", "management", "--name", name).ok()
-    assert token.startswith("sk-gm-")
-    return using(customer, token)
+    return managing_.using(customer.gateway, token)
 
 
 def text_of(amount: Decimal) -> str:
