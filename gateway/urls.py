@@ -12,6 +12,7 @@ handler500 = "gateway.edge.exception_handler.handler500"
 
 api: list[URLPattern | URLResolver] = [
     path("", include("inference.urls")),
+    path("", include("accounts.urls")),
     path("", include("catalogue.urls")),
     path("", include("aliases.urls")),
     path("", include("billing.urls")),
