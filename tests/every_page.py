@@ -10,7 +10,7 @@ from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 
 from accounts import invitations
-from accounts.models import Account, ApiKey, Invitation, Membership
+from accounts.models import Account, ApiKey, Invitation, Membership, Webhook
 from aliases import changes
 from aliases.models import Alias
 from aliases.targets import Target
@@ -44,6 +44,7 @@ class Acme:
     record: Generation
     failure: RequestFailure
     invitation: Invitation
+    webhook: Webhook
 
     @classmethod
     def open(cls) -> "Acme":
@@ -59,6 +60,7 @@ class Acme:
             record=serve(account),
             failure=fail(account),
             invitation=invitations.invite(account.pk, INVITED, "member", by=owner.user),
+            webhook=Webhook.objects.create(account=account, url="https://example.com/", events=["*"], secret=""),
         )
 
     def pages(self) -> list[Page]:
@@ -76,6 +78,7 @@ class Acme:
             "membership_id": self.member.pk,
             "invitation_id": self.invitation.pk,
             "tag": "team=search",
+            "webhook_id": self.webhook.pk,
             "alias_id": self.alias.pk,
             "canonical_id": "demo/echo",
             "generation_id": self.record.public_id,
