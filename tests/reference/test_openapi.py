@@ -19,9 +19,11 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.fields import ChoiceField as DrfChoiceField
 from rest_framework.fields import empty
 
+import accounts.urls
 import aliases.urls
 import billing.urls
 import catalogue.urls
+from accounts.webhooks.serializers import ListQuery
 from aliases.models import AliasEvent
 from aliases.serializers import HistoryQuery, StatsQuery
 from billing.records_api import GenerationsQuery
@@ -159,7 +161,7 @@ def test_a_client_of_all_operations_is_made_of_it(tmp_path: Path) -> None:
 
 def test_every_path_of_the_api_is_described_with_every_method() -> None:
     paths = {f"/{path}" for path in ENDPOINTS}
-    for module in (aliases.urls, billing.urls, catalogue.urls):
+    for module in (accounts.urls, aliases.urls, billing.urls, catalogue.urls):
         for pattern in module.urlpatterns:
             path = "/" + _endpoint(str(pattern.pattern)).replace("<", "{").replace(">", "}")
             methods = {method for method in ("get", "post", "patch", "delete") if hasattr(pattern.callback.cls, method)}
@@ -239,6 +241,8 @@ QUERIES = {
     "/generations": GenerationsQuery,
     "/aliases/{name}/stats": StatsQuery,
     "/aliases/{name}/history": HistoryQuery,
+    "/webhooks": ListQuery,
+    "/webhooks/{webhook_id}/deliveries": ListQuery,
 }
 JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 
