@@ -1,6 +1,7 @@
 """Receives webhooks over HTTP, and answers as a test says."""
 
 import socket
+import ssl
 import threading
 from dataclasses import dataclass
 from typing import Any, Self
@@ -26,9 +27,13 @@ class Received:
 
 
 class Receiver:
-    """Answers each request with the next of `answers`, and after the last one with 200. None never answers."""
+    """Answers each request with the next of `answers`, and after the last one with 200. None never answers.
 
-    def __init__(self) -> None:
+    With `context` it speaks TLS.
+    """
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self._context = context
         self.answers: list[bytes | None] = []
         self.received: list[Received] = []
         self._closed = threading.Event()
@@ -37,7 +42,7 @@ class Receiver:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/hook?team=a"
+        return f"{'http' if self._context is None else 'https'}://127.0.0.1:{self.port}/hook?team=a"
 
     def answer(self, *statuses: int) -> Self:
         """Answers the next requests with these statuses."""
@@ -48,7 +53,12 @@ class Receiver:
         self._closed.set()
         self._listener.close()
 
-    def _talk(self, talk: socket.socket) -> None:
+    def _talk(self, plain: socket.socket) -> None:
+        talk = plain if self._context is None else self._context.wrap_socket(plain, server_side=True)
+        with talk:
+            self._answer(talk)
+
+    def _answer(self, talk: socket.socket) -> None:
         with talk.makefile("rb") as reader:
             first_line = reader.readline().decode().strip()
             lines = (line.decode().split(":", 1) for line in iter(reader.readline, b"\r\n"))

@@ -26,9 +26,12 @@ class Manager:
         _, self._token = new_key(account, kind.value, kind=kind)
 
     def __call__(self, method: str, path: str = "", body: Any = None, **query: Any) -> Reply:
-        data = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
         reply = Client().generic(
-            method, PATH + path, headers={"Authorization": f"Bearer {self._token}"}, query_params=query or None, **data
+            method,
+            PATH + path,
+            b"" if body is None else json.dumps(body),
+            headers={"Authorization": f"Bearer {self._token}"},
+            query_params=query or None,
         )
         return reply.status_code, json.loads(reply.content) if reply.content else None
 

@@ -5,8 +5,10 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import certifi
 import gevent.socket
 import pytest
 from django.db import connections, transaction
@@ -17,9 +19,11 @@ from accounts import closing, keys
 from accounts.actions import WEBHOOKS, Action
 from accounts.models import Account, AuditEvent, Webhook, WebhookDelivery
 from accounts.webhooks import delivery, endpoints, events, posting
+from gateway.fastpath import connections as connections_to_upstreams
 from tests.accounts.receiver import Receiver
 from tests.dashboard.people import joined
 from tests.factories import new_account, new_key
+from tests.inference.odd_upstream import self_signed
 from tests.servers.process import free_port
 
 pytestmark = pytest.mark.django_db
@@ -223,6 +227,37 @@ def test_a_receiver_that_is_not_there_is_a_failure(acme: Account) -> None:
     delivery.send_due()
     [attempt] = only_delivery(webhook).attempts
     assert (attempt["status"], attempt["error"]) == (None, "the connection failed")
+
+
+@pytest.mark.parametrize(
+    ("host", "is_trusted", "attempt"),
+    [
+        ("127.0.0.1", True, (200, None)),
+        ("127.0.0.1", False, (None, "the certificate is not valid for the host")),
+        ("localhost", True, (None, "the certificate is not valid for the host")),
+    ],
+    ids=["valid", "of a stranger", "for another host"],
+)
+def test_the_certificate_must_be_valid_for_the_host(
+    acme: Account,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    host: str,
+    is_trusted: bool,
+    attempt: tuple[int | None, str | None],
+) -> None:
+    server = Receiver(self_signed(tmp_path))
+    if is_trusted:
+        monkeypatch.setattr(certifi, "where", lambda: str(tmp_path / "certificate.pem"))
+    connections_to_upstreams.tls_context.cache_clear()
+    webhook, _ = endpoints.create(acme.pk, server.url.replace("127.0.0.1", host), ["*"])
+    endpoints.send_test(webhook)
+    delivery.send_due()
+    connections_to_upstreams.tls_context.cache_clear()
+    server.close()
+    [found] = only_delivery(webhook).attempts
+    assert (found["status"], found["error"]) == attempt
+    assert len(server.received) == (attempt[0] == 200)
 
 
 def test_status_410_disables_the_webhook(acme: Account, receiver: Receiver) -> None:

@@ -124,10 +124,10 @@ def test_a_statement_is_told_once_on_the_first_days_of_a_month(
     booked = timezone.now().astimezone(UTC)
     begin = (booked.replace(day=1, hour=0, minute=0, second=0, microsecond=0) + timedelta(days=32)).replace(day=1)
     Webhook.objects.update(created_at=booked)
-    monkeypatch.setattr(statements_ready.timezone, "now", lambda: begin - timedelta(seconds=1))
+    monkeypatch.setattr(timezone, "now", lambda: begin - timedelta(seconds=1))
     statements_ready.tell()
     assert ("statement.ready", {"month": f"{booked:%Y-%m}"}) not in told(webhook)
-    monkeypatch.setattr(statements_ready.timezone, "now", lambda: begin + timedelta(hours=1))
+    monkeypatch.setattr(timezone, "now", lambda: begin + timedelta(hours=1))
     for _ in range(2):
         statements_ready.tell()
     assert told(webhook).count(("statement.ready", {"month": f"{booked:%Y-%m}"})) == 1
