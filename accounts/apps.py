@@ -1,7 +1,7 @@
 from django.apps import AppConfig
 from django.db.models.signals import post_delete, post_save, pre_delete
 
-from gateway.server.hooks import worker_hooks
+from gateway.server.hooks import Periodic, worker_hooks
 
 
 class AccountsConfig(AppConfig):
@@ -23,8 +23,15 @@ class AccountsConfig(AppConfig):
             sign_in_events,
         )
         from .models import Account, Membership, User
+        from .webhooks import delivery
 
-        worker_hooks.beat += [keys.write_uses, people_seen.write_uses, in_flight.renew]
+        worker_hooks.beat += [
+            keys.write_uses,
+            people_seen.write_uses,
+            in_flight.renew,
+            Periodic(delivery.EVERY_SECONDS, delivery.send_due, spread=True),
+            Periodic(delivery.DROP_EVERY_SECONDS, delivery.drop_some, spread=True),
+        ]
         worker_hooks.stop += [keys.write_uses, people_seen.write_uses]
         user_logged_out.connect(playground_keys.on_sign_out, dispatch_uid="playground-sign-out")
         post_save.connect(playground_keys.on_change_of_person, sender=User, dispatch_uid="playground-person")

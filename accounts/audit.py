@@ -19,10 +19,12 @@ from gateway.edge.address_limit import client_address
 from gateway.management.base import running_command
 from gateway.observing.request_events import event_of
 
-from .actions import Action
+from .actions import WEBHOOKS, Action
 from .models import Account, ApiKey, AuditEvent, Invitation, User
+from .webhooks import events
 
 Kind = AuditEvent.ActorKind
+TOLD = frozenset({"expires_at", "former_works_until", "kind", "role"})  # of what an action sets
 PERSONS = frozenset({Kind.MEMBER, Kind.STAFF})
 
 
@@ -124,8 +126,13 @@ def of_page(request: HttpRequest) -> Actor:
 
 
 def record(account_id: UUID, action: Action, subject: Subject, *, old: Any = None, new: Any = None) -> AuditEvent:
-    """Writes an event, within the caller's transaction. `old` and `new` are JSON without secrets and addresses."""
+    """Writes an event, within the caller's transaction, and sends it to the account's webhooks if they may take it.
+
+    `old` and `new` are JSON without secrets and addresses.
+    """
     acting = actor()
+    if action in WEBHOOKS:
+        events.enqueue(account_id, action, {f"{subject.kind}_id": subject.id, **_told(action, old, new)})
     return AuditEvent.objects.create(
         account_id=account_id,
         created_at=timezone.now(),
@@ -141,6 +148,13 @@ def record(account_id: UUID, action: Action, subject: Subject, *, old: Any = Non
         address=acting.address,
         request_id=acting.request_id,
     )
+
+
+def _told(action: Action, old: Any, new: Any) -> dict[str, Any]:
+    """Returns what a webhook is told beside ids: no names."""
+    if action == Action.ALIAS_REPOINTED:
+        return {"from": old["target"], "to": new["target"]}
+    return {name: value for name, value in (new or {}).items() if name in TOLD}
 
 
 @dataclass(frozen=True, slots=True)

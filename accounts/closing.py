@@ -1,4 +1,4 @@
-"""Closes an account for good: its keys and invitations stop working, its members may only read.
+"""Closes an account for good: its keys, invitations and webhooks stop working, its members may only read.
 
 A closed account is also suspended, and the suspension cannot be lifted. So code that checks `suspended_at` refuses it.
 """
@@ -10,7 +10,7 @@ from . import audit
 from .actions import Action
 from .audit import Subject
 from .members import locked_account
-from .models import Account, ApiKey, FormerToken, Invitation, Suspension, User
+from .models import Account, ApiKey, FormerToken, Invitation, Suspension, User, Webhook
 
 
 class AlreadyClosed(ValueError):
@@ -35,5 +35,6 @@ def close(account: Account, reason: str, *, by: User | None) -> tuple[int, int]:
         deleted = live.update(deleted_at=now, fingerprint=None, verifier=None)
         FormerToken.objects.filter(key__account=account).delete()
         revoked = Invitation.objects.pending().filter(account=account).update(revoked_at=now)
+        Webhook.objects.filter(account=account).delete()
         audit.record(account.pk, Action.ACCOUNT_CLOSED, Subject.of_account(account), new={"reason": reason})
     return deleted, revoked

@@ -15,7 +15,7 @@ class BillingConfig(AppConfig):
 
         from accounts.models import Account, ApiKey  # models can only be imported now
 
-        from . import notices, policies
+        from . import notices, policies, statements_ready
         from .accounts import ensure_wallet, keep_currency
         from .ledger import idempotent_requests, overdraft, spool
         from .ledger.settlement import finish_or_spool, settled_accounts, start_settlers
@@ -29,6 +29,7 @@ class BillingConfig(AppConfig):
             Periodic(rollups.EVERY_SECONDS, rollups.WorkerRollups(settled_accounts).advance),
             Periodic(overdraft.EVERY_SECONDS, overdraft.raise_alerts, spread=True),
             Periodic(notices.EVERY_SECONDS, notices.send_due, spread=True),
+            Periodic(statements_ready.EVERY_SECONDS, statements_ready.tell, spread=True),
             Periodic(0, request_failures.failure_log.flush),
             Periodic(request_failures.DROP_EVERY_SECONDS, request_failures.drop_some, spread=True),
             Periodic(idempotent_requests.DROP_EVERY_SECONDS, idempotent_requests.drop_some, spread=True),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gateway.pages import mail
 
-from . import notices
+from . import notices, statements_ready
 from .ledger import overdraft, spool
 from .ledger.checkpoints import STALE_SECONDS, is_anything_stale, sweep
 from .ledger.settlement import replay_spool
@@ -80,5 +80,6 @@ def maintain_once() -> MaintenanceCounts:
     rollups.advance(rollups.RECORDS_PER_MAINTENANCE)
     overdraft.raise_alerts()
     notices.send_due()
+    statements_ready.tell()
     mail.finish()  # waits for mail sent by threads, which would end with `maintain`
     return MaintenanceCounts(spooled, swept.settled, len(spool.poisoned()), swept.unsettled)

@@ -1,7 +1,8 @@
 """Mails an account's owners: its balance is low or used up, a budget is spent in part, a key expires soon, and so on.
 
 Lines of the balance and of budgets are crossed by ledger entries, which note it in their own transaction. Here each
-becomes a notice for each owner, in the transaction that marks it as told. Other events are found by looking.
+becomes a notice for each owner and an event for the account's webhooks, in the transaction that marks it as told.
+Other events are found by looking.
 
 Each owner gets one mail for each event, however many workers there are: the worker that sets `claimed_at` of a notice's
 row sends it, and sets `sent_at` once the mail server has taken it. If the server refuses, or the worker dies, a later
@@ -21,8 +22,11 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from accounts.models import ApiKey, Membership, Suspension, User
+from accounts.actions import Action
+from accounts.models import ApiKey, Membership, Suspension, User, Webhook
+from accounts.webhooks import events as webhook_events
 from gateway.db.pool import release
+from gateway.edge.rfc3339 import to_text
 from gateway.money import plain
 from gateway.pages import mail
 
@@ -45,6 +49,7 @@ def send_due() -> int:
     _raise_budget_alerts(now)
     _raise_balance_lines(now)
     _raise(now)
+    _tell_of_expiring_keys(now)
     waiting = Notice.objects.filter(sent_at=None, raised_at__gt=now - TRIED_FOR, person__in=_willing())
     return sum(map(_send, list(waiting.order_by("raised_at").values_list("pk", flat=True)[:MOST_AT_ONCE])))
 
@@ -70,6 +75,11 @@ def _suspensions(now: datetime) -> dict[Notice.Kind, QuerySet[Suspension]]:
     return {Notice.Kind.SUSPENDED: Suspension.objects.filter(ended_at=None), Notice.Kind.LIFTED: lifted}
 
 
+def _disabled_webhooks(now: datetime) -> QuerySet[Webhook]:
+    """Selects webhooks that the gateway has disabled a short time ago."""
+    return Webhook.objects.filter(disabled_at__gt=now - TRIED_FOR).exclude(disabled_reason="")
+
+
 def _over(now: datetime) -> QuerySet[Notice]:
     """Selects notices whose event has passed, or whose person no longer owns the account."""
     over = Q(kind=Notice.Kind.EMPTY, account__wallet__balance__gt=0)
@@ -77,6 +87,7 @@ def _over(now: datetime) -> QuerySet[Notice]:
     over |= Q(~Exists(BalanceLine.objects.filter(pk=OuterRef("subject"), amount__gte=balance)), kind=Notice.Kind.LOW)
     over |= Q(~Exists(BudgetAlert.objects.filter(pk=OuterRef("subject"))), kind=Notice.Kind.BUDGET)
     over |= Q(kind=Notice.Kind.BUDGET, raised_at__lte=now - TRIED_FOR)  # the alert itself says that it was told
+    over |= Q(~Exists(_disabled_webhooks(now).filter(pk=OuterRef("subject"))), kind=Notice.Kind.WEBHOOK)
     over |= Q(~Exists(_expiring(now).filter(pk=OuterRef("subject"))), kind=Notice.Kind.EXPIRY)
     for kind, suspensions in _suspensions(now).items():
         over |= Q(~Exists(suspensions.filter(pk=OuterRef("subject"))), kind=kind)
@@ -97,7 +108,11 @@ def _raise(now: datetime) -> None:
     owner = "account__membership"
     told = Notice.objects.filter(subject=OuterRef("pk"), person=OuterRef(f"{owner}__user"))
     is_willing_owner = {f"{owner}__role": Membership.Role.OWNER, f"{owner}__user__in": _willing()}
-    of_parts: dict[Notice.Kind, QuerySet[Any]] = {Notice.Kind.EXPIRY: _expiring(now), **_suspensions(now)}
+    of_parts: dict[Notice.Kind, QuerySet[Any]] = {
+        Notice.Kind.EXPIRY: _expiring(now),
+        Notice.Kind.WEBHOOK: _disabled_webhooks(now),
+        **_suspensions(now),
+    }
     for kind, found_parts in of_parts.items():
         untold = found_parts.filter(~Exists(told.filter(kind=kind)), **is_willing_owner)
         _note(kind, untold.values_list("account_id", f"{owner}__user_id", "pk"), now)
@@ -107,9 +122,12 @@ def _raise_budget_alerts(now: datetime) -> None:
     """Adds notices of budgets' alerts that are not told, and marks these as told; one of a removed budget gets none."""
     with transaction.atomic():
         untold = BudgetAlert.objects.select_for_update(skip_locked=True, of=("self",)).filter(told_at=None)
-        alerts = list(untold.select_related("policy").order_by("crossed_at")[:MOST_AT_ONCE])
+        alerts = list(untold.select_related("policy__account").order_by("crossed_at")[:MOST_AT_ONCE])
         events = [(alert.policy.account_id, alert.pk) for alert in alerts if has_budget(alert)]
         _note_for_owners(Notice.Kind.BUDGET, events, now)
+        for alert in alerts:
+            if has_budget(alert):
+                _tell_of_budget(alert)
         BudgetAlert.objects.filter(pk__in=[alert.pk for alert in alerts]).update(told_at=now)
 
 
@@ -120,7 +138,7 @@ def _raise_balance_lines(now: datetime) -> None:
     """
     with transaction.atomic():
         untold = BalanceLine.objects.select_for_update(skip_locked=True, of=("self",)).filter(told_at=None)
-        lines = list(untold.exclude(crossed_at=None).order_by("crossed_at")[:MOST_AT_ONCE])
+        lines = list(untold.exclude(crossed_at=None).select_related("account").order_by("crossed_at")[:MOST_AT_ONCE])
         # Read after the lines are locked: a balance from before could hide that a line has been crossed again.
         wallets = Wallet.objects.filter(account__in=[line.account_id for line in lines])
         balances = dict(wallets.values_list("account_id", "balance"))
@@ -128,7 +146,49 @@ def _raise_balance_lines(now: datetime) -> None:
         # The balance has been above the line since an earlier notice of it.
         Notice.objects.filter(kind=Notice.Kind.LOW, subject__in=[line.pk for line in low]).delete()
         _note_for_owners(Notice.Kind.LOW, [(line.account_id, line.pk) for line in low], now)
+        for line in lines:
+            _tell_of_balance(line)
         BalanceLine.objects.filter(pk__in=[line.pk for line in lines]).update(told_at=now)
+
+
+def _tell_of_budget(alert: BudgetAlert) -> None:
+    policy = alert.policy
+    data = {
+        "policy_id": str(policy.pk),
+        "level": policy.level,
+        "key_id": None if policy.key_id is None else str(policy.key_id),
+        "tag": policy.tag or None,
+        "period": alert.period,
+        "begins": None if alert.period == "total" else f"{alert.begins:%Y-%m-%d}",
+        "threshold": alert.percent,
+        "budget": plain(alert.amount),
+        "spent": plain(alert.spent),
+        "currency": policy.account.currency,
+        "crossed_at": to_text(alert.crossed_at),
+    }
+    webhook_events.enqueue(policy.account_id, Action.BUDGET_THRESHOLD, data)
+
+
+def _tell_of_balance(line: BalanceLine) -> None:
+    if line.balance is None or line.crossed_at is None:
+        return
+    data = {
+        "threshold": plain(line.amount),
+        "balance": plain(line.balance),
+        "currency": line.account.currency,
+        "crossed_at": to_text(line.crossed_at),
+    }
+    webhook_events.enqueue(line.account_id, Action.BALANCE_THRESHOLD, data)
+
+
+def _tell_of_expiring_keys(now: datetime) -> None:
+    """Writes an event for each key that is about to expire, for webhooks that have not had it."""
+    accounts = webhook_events.accounts_that_take(Action.KEY_EXPIRING)
+    for key in _expiring(now).filter(account__in=accounts) if accounts else ():
+        if key.expires_at is not None:
+            end = to_text(key.expires_at)
+            data = {"key_id": str(key.pk), "expires_at": end}
+            webhook_events.enqueue(key.account_id, Action.KEY_EXPIRING, data, once=f"{key.pk} {end}")
 
 
 def _note_for_owners(kind: Notice.Kind, events: Collection[tuple[UUID, UUID]], now: datetime) -> None:
@@ -218,6 +278,14 @@ def _mail(notice: Notice) -> EmailMessage:
             subject = f"{account.name} is no longer suspended"
             body = f"The suspension of {account.name} has been lifted. Requests with its keys are served again."
             page = ""  # the overview
+        case Notice.Kind.WEBHOOK:
+            webhook = Webhook.objects.get(pk=notice.subject)
+            subject = f"{account.name}: a webhook has been disabled"
+            body = (
+                f"A webhook of {account.name} has been disabled. {webhook.disabled_reason} It gets no more events. "
+                "Enable it on its page once its address takes them:"
+            )
+            page = f"webhooks/{webhook.pk}"
         case _:
             key = ApiKey.objects.get(pk=notice.subject)
             subject = f"{account.name}: the API key {key.name} expires soon"

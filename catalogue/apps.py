@@ -13,7 +13,7 @@ class CatalogueConfig(AppConfig):
 
     def ready(self) -> None:
         # Models can be imported only now.
-        from . import changes
+        from . import changes, provider_outages
         from .footprint import grid_import
         from .routing import health, snapshot, troubles
 
@@ -42,6 +42,7 @@ class CatalogueConfig(AppConfig):
             troubles.flush,
             Periodic(troubles.LOOK_EVERY_SECONDS, troubles.tell_staff, spread=True),
             Periodic(health.LOOK_EVERY_SECONDS, health.look),
+            Periodic(provider_outages.LOOK_EVERY_SECONDS, provider_outages.look, spread=True),
             Periodic(health.DROP_EVERY_SECONDS, health.drop_old, spread=True),
             Periodic(grid_import.LOOK_EVERY_SECONDS, grid_import.refresh.work),
         ]

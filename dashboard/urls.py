@@ -18,6 +18,7 @@ from . import (
     sessions,
     sign_in,
     usage,
+    webhooks,
 )
 
 urlpatterns = [
@@ -72,6 +73,9 @@ urlpatterns = [
     path("aliases/<uuid:alias_id>", aliases.alias_detail, name="alias"),
     path("aliases/<uuid:alias_id>/delete", aliases.delete_alias, name="delete-alias"),
     path("notifications", notifications.notifications, name="notifications"),
+    path("webhooks", webhooks.webhook_list, name="webhooks"),
+    path("webhooks/<uuid:webhook_id>", webhooks.webhook_detail, name="webhook"),
+    path("webhooks/<uuid:webhook_id>/delete", webhooks.delete_webhook, name="delete-webhook"),
     path("members", members.member_list, name="members"),
     path("members/<int:membership_id>", members.member_detail, name="member"),
     path("members/<int:membership_id>/remove", members.remove_member, name="remove-member"),

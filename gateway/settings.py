@@ -1,5 +1,6 @@
 """Reads the settings from the environment, top to bottom; a bad value stops the start."""
 
+import ipaddress
 import math
 import os
 import re
@@ -73,6 +74,15 @@ def _address(name: str) -> tuple[str, int] | None:
     return found[1].strip("[]"), int(found[2])
 
 
+def _is_host_or_network(text: str) -> bool:
+    if re.fullmatch(r"[0-9a-f:.]+(/\d+)?", text, re.ASCII) and not text.isalnum():
+        try:
+            return bool(ipaddress.ip_network(text))
+        except ValueError:
+            return False
+    return re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", text, re.ASCII) is not None
+
+
 def _switch(name: str, default: str = "false") -> bool:
     # django-environ would read an unknown word as `false`.
     value: str = env.str(name, default).strip().lower() or default
@@ -139,6 +149,9 @@ GATEWAY_TRUSTED_PROXIES = _at_least("GATEWAY_TRUSTED_PROXIES", 0, 0, 100)
 GATEWAY_OVERDRAFT_ALERT = _at_least("GATEWAY_OVERDRAFT_ALERT", 10, 0, 10**8)
 GATEWAY_FAILURE_DAYS = _at_least("GATEWAY_FAILURE_DAYS", 30, 1, 3650)
 RECORD_YEARS = _at_least("RECORD_YEARS", 10, 1, 100)
+GATEWAY_WEBHOOK_HOSTS = [host.strip().lower() for host in env.list("GATEWAY_WEBHOOK_HOSTS", default=[])]
+if not all(map(_is_host_or_network, GATEWAY_WEBHOOK_HOSTS)):
+    raise ImproperlyConfigured("GATEWAY_WEBHOOK_HOSTS is names of hosts and networks, such as hooks.lan,10.1.0.0/16.")
 GATEWAY_ALIAS_LIMIT = _at_least("GATEWAY_ALIAS_LIMIT", 5, 0)
 GATEWAY_BILL_BROKEN_STREAMS = _switch("GATEWAY_BILL_BROKEN_STREAMS", "true")
 GATEWAY_WHOLE_RECORDS = env.bool("GATEWAY_WHOLE_RECORDS", False)

@@ -11,7 +11,7 @@ from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 
 from accounts import invitations
-from accounts.models import Account, ApiKey, Invitation, Membership, User
+from accounts.models import Account, ApiKey, Invitation, Membership, User, Webhook
 from aliases import changes
 from aliases.models import Alias
 from aliases.targets import Target
@@ -47,6 +47,7 @@ class Acme:
     failure: RequestFailure
     invitation: Invitation
     passkey: Authenticator
+    webhook: Webhook
 
     @classmethod
     def open(cls) -> "Acme":
@@ -65,6 +66,7 @@ class Acme:
             passkey=Authenticator.objects.create(
                 user=User.objects.create_user(HOLDER), type="webauthn", data={"name": "phone"}
             ),
+            webhook=Webhook.objects.create(account=account, url="https://example.com/", events=["*"], secret=""),
         )
 
     def pages(self) -> list[Page]:
@@ -82,6 +84,7 @@ class Acme:
             "membership_id": self.member.pk,
             "invitation_id": self.invitation.pk,
             "tag": "team=search",
+            "webhook_id": self.webhook.pk,
             "alias_id": self.alias.pk,
             "canonical_id": "demo/echo",
             "generation_id": self.record.public_id,

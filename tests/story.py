@@ -12,7 +12,8 @@ from django.utils import timezone
 
 from accounts import audit, invitations, keys
 from accounts.invitations import link
-from accounts.models import Account, ApiKey, Membership, User
+from accounts.models import Account, ApiKey, Membership, User, Webhook
+from accounts.webhooks import endpoints
 from aliases.models import Alias
 from billing.accounts import open_account
 from billing.models import Generation, RequestFailure
@@ -38,6 +39,7 @@ def write(requests: int) -> None:
         "record": newest.pk,
         "failure": RequestFailure.objects.latest("created_at").request_id,
         "membership": account.membership_set.get(user__email=MEMBER).pk,
+        "webhook": _webhook(account).pk,
         "invitation": link(account.invitations.get()),
     }
     sys.stdout.write(json.dumps(ids, default=_plain))
@@ -54,6 +56,23 @@ def _policies(account: Account) -> None:
         set_policy(Holder.of_tag(account, "team=search"), {"budget": [{"amount": "0.00", "period": "day"}]})
         set_policy(Holder.of_account(account), {"providers": ["mistral", "scaleway"], "rpm": 600})
         set_policy(Holder.of_default(account), {"jurisdictions": ["eu-sovereign"]})
+
+
+def _webhook(account: Account) -> Webhook:
+    """Adds a webhook with a delivery in each state. Nothing is due, so that nothing is sent."""
+    webhook = Webhook.objects.create(account=account, url="https://example.com/hook", events=["*"], secret="")
+    delivered, waiting, given_up = (endpoints.send_test(webhook) for _ in range(3))
+    now = timezone.now()
+    answers = [
+        {"at": now.isoformat(), "status": 503, "error": None},
+        {"at": now.isoformat(), "status": 200, "error": None},
+    ]
+    delivered.attempts, delivered.delivered_at, delivered.next_attempt_at = answers, now, None
+    waiting.attempts, waiting.next_attempt_at = answers[:1], now + timedelta(days=300)
+    given_up.attempts, given_up.next_attempt_at = answers[:1] * 8, None
+    for each in (delivered, waiting, given_up):
+        each.save()
+    return webhook
 
 
 def _plain(value: object) -> str:

@@ -44,7 +44,7 @@ OWN = {
     "mfa_reauthenticate_webauthn",
 }
 OF_NO_ACCOUNT = PUBLIC | OWN | {"password"}  # the same for everybody
-FOR_OWNERS = {"key-policy", "member", "remove-member", "change-invitation"}
+FOR_OWNERS = {"key-policy", "member", "remove-member", "change-invitation", "webhook", "delete-webhook"}
 DOORS_OF_THE_ADMIN = {"login", "logout", "password_change"}
 FOR_ALL_STAFF = {"index", "jsi18n", "password_change_done"}
 HISTORY = (
@@ -143,7 +143,7 @@ def test_what_owners_do_is_forbidden_to_members(acme: Acme) -> None:
     for name in FOR_OWNERS:
         page = pages[name]._replace(address=pages[name].address.replace(mine, theirs))
         assert send(client, "POST", page).status_code == FORBIDDEN, page
-    for page in (pages["member"], pages["members"]):
+    for page in (pages["member"], pages["members"], pages["webhooks"]):
         fields = {"account": acme.account.pk, "role": "owner", "email": "new@elsewhere.example"}
         assert client.post(page.address, fields).status_code == FORBIDDEN
     assert everything() == before

@@ -33,6 +33,7 @@ BAD = BY_KIND | {
     "GATEWAY_FIRST_BYTE_PER_1000_TOKENS": ["-1", "ten", "", "nan", "inf"],
     "GATEWAY_MAX_BODY_BYTES": ["0", "32M"],
     "GATEWAY_MAX_UPSTREAM_BYTES": ["0", "64M"],
+    "GATEWAY_WEBHOOK_HOSTS": ["https://hooks.lan", "10.1.0.0/33", "10.1.0.1/16", "hooks.lan:80", "a b", "1.2.3.4.5/8"],
     "PUBLIC_URL": ["gateway.example", "ftp://gateway.example", "https://", "https://a b", "https://x/path", ""],
     "EMAIL_FROM": ["nonsense", "", "a@b@c", "Name <nobody>", "Name <a@b>\r\nBcc: <c@d>"],
     "EMAIL_URL": ["nonsense", "foo://x", "smtp://u:p@h:port/"],

@@ -1,14 +1,16 @@
-"""Defines people, accounts, memberships, invitations, keys, policies and the audit log."""
+"""Defines people, accounts, memberships, invitations, keys, policies, webhooks and the audit log."""
 
 from .accounts import INVITING_RIGHT, Account, Invitation, Membership, Suspension, currency_code
 from .audit import AuditEvent
 from .keys import LONGEST_TAG, MOST_TAGS, PREFIXES, ApiKey, FormerToken, KeyKind, OperatorKey, OperatorRequest
 from .people import User
 from .policies import Policy
+from .webhooks import LONGEST_URL, Webhook, WebhookDelivery
 
 __all__ = [
     "INVITING_RIGHT",
     "LONGEST_TAG",
+    "LONGEST_URL",
     "MOST_TAGS",
     "PREFIXES",
     "Account",
@@ -23,5 +25,7 @@ __all__ = [
     "Policy",
     "Suspension",
     "User",
+    "Webhook",
+    "WebhookDelivery",
     "currency_code",
 ]

@@ -9,7 +9,7 @@ from gateway.ids import uuid7
 class Notice(models.Model):
     """Records a mail to a person about an event, sent or due. `subject` is the id of what it is about.
 
-    That is the account (EMPTY), a BalanceLine (LOW), a BudgetAlert (BUDGET), a key or a suspension.
+    That is the account (EMPTY), a BalanceLine (LOW), a BudgetAlert (BUDGET), a key, a suspension or a webhook.
     """
 
     class Kind(models.TextChoices):
@@ -21,6 +21,7 @@ class Notice(models.Model):
         EXPIRY = "expiry", "key expires"
         SUSPENDED = "suspended", "account is suspended"
         LIFTED = "lifted", "suspension is lifted"
+        WEBHOOK = "webhook", "webhook is disabled"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     kind = models.CharField(max_length=10, choices=Kind)

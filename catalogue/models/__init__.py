@@ -1,6 +1,6 @@
 """Gathers every table of the catalogue, because Django finds an app's models in this package alone."""
 
-from .counters import SHARDS, ProviderFailure, ProviderMinute, ProviderTrouble, RouteDay
+from .counters import SHARDS, ProviderFailure, ProviderMinute, ProviderOutage, ProviderTrouble, RouteDay
 from .energy import EnergyEstimate
 from .facts import FACTS, Confidential, Transfer
 from .grid import GridImport, GridIntensity, GridSlot
@@ -34,6 +34,7 @@ __all__ = [
     "Provider",
     "ProviderFailure",
     "ProviderMinute",
+    "ProviderOutage",
     "ProviderTrouble",
     "Region",
     "RouteDay",

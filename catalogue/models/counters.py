@@ -59,6 +59,16 @@ class ProviderFailure(models.Model):
         return f"{self.provider} {self.failed_at:%Y-%m-%d %H:%M:%S}: {self.words}"
 
 
+class ProviderOutage(models.Model):
+    """Records that a provider is down and that webhooks have been told; removed once it is up again."""
+
+    provider = models.CharField(primary_key=True, max_length=100)
+    began_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.provider} {self.began_at:%Y-%m-%d %H:%M:%S}"
+
+
 class ProviderTrouble(models.Model):
     """Records when a provider last refused the gateway itself, and when staff last got a mail about it."""
 

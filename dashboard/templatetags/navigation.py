@@ -16,6 +16,7 @@ class Section:
     label: str
     page: str
     below: tuple[str, ...] = ()
+    is_for_owners: bool = False
 
 
 SECTIONS = (
@@ -29,6 +30,7 @@ SECTIONS = (
     Section("Playground", "playground"),
     Section("Aliases", "aliases", ("alias", "delete-alias")),
     Section("Members", "members", ("member", "remove-member")),
+    Section("Webhooks", "webhooks", ("webhook", "delete-webhook"), is_for_owners=True),
 )
 
 
@@ -46,6 +48,7 @@ def navigation(context: dict[str, Any]) -> dict[str, Any]:
             "aria_current": "page" if page == section.page else "true" if page in section.below else "",
         }
         for section in SECTIONS
+        if context.get("is_owner") or not section.is_for_owners
     ]
     # Switching the account stays on this page, unless it shows one thing of the account: then it goes to the section's
     # page, or to the first one.

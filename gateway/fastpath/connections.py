@@ -379,14 +379,15 @@ def _connected(origin: Origin, timeout: float) -> Any:
             plain.setblocking(False)
             return plain
         try:
-            return _tls().wrap_socket(sock, server_hostname=origin.host)
+            return tls_context().wrap_socket(sock, server_hostname=origin.host)
         except BaseException:
             sock.close()
             raise
 
 
 @cache
-def _tls() -> ssl.SSLContext:
+def tls_context() -> ssl.SSLContext:
+    """Returns the settings of TLS for connections to other servers, whose certificates are checked."""
     context: ssl.SSLContext = gevent.ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_verify_locations(certifi.where())

@@ -19,7 +19,8 @@ from tests.servers.process import ROOT, free_port
 
 NOTHING = (
     "purged 0 secrets, settled 0 spooled and 0 orphaned generations, "
-    "dropped 0 counters, 0 failures, 0 idempotency keys and 0 ended invitations"
+    "dropped 0 counters, 0 failures, 0 idempotency keys and 0 ended invitations, "
+    "sent 0 events to webhooks"
 )
 
 

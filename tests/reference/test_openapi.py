@@ -259,6 +259,8 @@ QUERIES = {
     "/usage": UsageForm,
     "/audit": AuditQuery,
     "/operator/accounts": AccountsQuery,
+    "/webhooks": ListQuery,
+    "/webhooks/{webhook_id}/deliveries": ListQuery,
 }
 JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from accounts import invitations, keys, people_seen, playground_keys, second_factors
 from accounts.management.arguments import account_from
+from accounts.webhooks import delivery
 from billing.ledger import idempotent_requests
 from billing.maintenance import maintain_once
 from billing.usage import request_failures, rollups
@@ -26,8 +27,8 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 class Command(OperatorCommand):
     help = (
         "Purges expired secrets, settles orphaned generations (checkpoints and spool), mails staff and owners "
-        "what they should know, drops old counters, failures, idempotency keys, ended sessions and old invitations, "
-        "and asks the sources of grid intensities that are due."
+        "what they should know, sends what is due to webhooks, drops old counters, failures, idempotency keys, "
+        "deliveries, ended sessions and old invitations, and asks the sources of grid intensities that are due."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -76,13 +77,16 @@ class Command(OperatorCommand):
         failures = request_failures.drop_before(request_failures.kept_since(now))
         used = idempotent_requests.drop_before(now - idempotent_requests.KEPT_FOR)
         ended = invitations.drop_ended(now)
+        sent = sum(iter(delivery.send_due, 0))
+        delivery.drop_before(now - delivery.KEPT_FOR)
         SessionStore.clear_expired()
         people_seen.drop_ended()
         second_factors.renew_secrets()
         grid_import.refresh.work()
         self.stdout.write(
             f"purged {purged} secrets, settled {done.spooled} spooled and {done.orphaned} orphaned generations, "
-            f"dropped {dropped} counters, {failures} failures, {used} idempotency keys and {ended} ended invitations"
+            f"dropped {dropped} counters, {failures} failures, {used} idempotency keys and {ended} ended invitations, "
+            f"sent {sent} events to webhooks"
         )
         self.stdout.flush()
         if done.poisoned or done.unsettled:

@@ -300,7 +300,7 @@ def test_late_unexpected_bytes_end_every_idle_connection_of_the_origin(
 ) -> None:
     context = self_signed(tmp_path) if scheme == "https" else None
     monkeypatch.setattr(certifi, "where", lambda: str(tmp_path / "certificate.pem"))
-    connections._tls.cache_clear()
+    connections.tls_context.cache_clear()
     one, other = uuid4(), uuid4()
     with serving([LENGTH] * 2, [LENGTH], [LENGTH], [LENGTH], context=context) as server:
         for account in (one, other, one):
@@ -312,7 +312,7 @@ def test_late_unexpected_bytes_end_every_idle_connection_of_the_origin(
         for account in (one, other):
             assert ask(server, account=account, scheme=scheme) == b"hello"
         assert server.accepted == 4
-    connections._tls.cache_clear()
+    connections.tls_context.cache_clear()
 
 
 def test_unexpected_bytes_end_the_connections_that_are_in_use_then_too() -> None:
@@ -338,7 +338,7 @@ def test_an_end_in_mid_answer_ends_every_connection_of_the_origin(
 ) -> None:
     context = self_signed(tmp_path) if scheme == "https" else None
     monkeypatch.setattr(certifi, "where", lambda: str(tmp_path / "certificate.pem"))
-    connections._tls.cache_clear()
+    connections.tls_context.cache_clear()
     idle, busy = uuid4(), uuid4()
     with (
         serving([LENGTH], [LENGTH], [half], [LENGTH], [LENGTH], context=context) as server,
@@ -366,7 +366,7 @@ def test_an_end_in_mid_answer_ends_every_connection_of_the_origin(
         assert server.accepted == 5
         assert ask(elsewhere) == b"hello"
         assert elsewhere.accepted == 1
-    connections._tls.cache_clear()
+    connections.tls_context.cache_clear()
 
 
 @pytest.mark.parametrize("resets", [False, True], ids=["closed", "reset"])
@@ -388,7 +388,7 @@ def test_an_end_of_ours_in_mid_answer_leaves_the_idle_ones_alone(
 ) -> None:
     context = self_signed(tmp_path) if scheme == "https" else None
     monkeypatch.setattr(certifi, "where", lambda: str(tmp_path / "certificate.pem"))
-    connections._tls.cache_clear()
+    connections.tls_context.cache_clear()
     with serving([LENGTH] * 2, [LENGTH[:-2]], [LENGTH[:-2]], context=context) as server:
         assert ask(server, scheme=scheme) == b"hello"
         for reason in (ClientLeft(), DeadlineExpired("overall", 1.0)):
@@ -403,7 +403,7 @@ def test_an_end_of_ours_in_mid_answer_leaves_the_idle_ones_alone(
         dropped.open()
         dropped.close()
         assert broken_off(server) == 0
-    connections._tls.cache_clear()
+    connections.tls_context.cache_clear()
 
 
 def test_late_bytes_are_noticed_by_the_next_request() -> None:
@@ -592,8 +592,8 @@ def test_tls_is_verified_and_spoken(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ):
             opened.open()
         monkeypatch.setattr(certifi, "where", lambda: str(tmp_path / "certificate.pem"))
-        connections._tls.cache_clear()
+        connections.tls_context.cache_clear()
         with closing(UpstreamCall(request, Deadlines(5), Client(None), ACCOUNT)) as opened:
             opened.open()
             assert opened.read_all() == body
-        connections._tls.cache_clear()
+        connections.tls_context.cache_clear()
