@@ -1,7 +1,7 @@
 """Shows the pages on API keys to every member of their account."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -15,12 +15,12 @@ from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 
 from accounts import keys
-from accounts.models import MOST_TAGS, ApiKey
+from accounts.models import MOST_TAGS, ApiKey, KeyKind
 from accounts.policies import TAG
 from accounts.rate_windows import rate_limits_of
 from billing import policies
 from catalogue.routing.model_ids import shown
-from gateway.errors import InvalidRequest
+from gateway.errors import ApiKeyExpired, ApiKeyNotRegistered, InvalidRequest
 
 from .parts.access import AccountContext, account_context, account_page, page_address, signed_in_page
 from .parts.changes import ChangesForm
@@ -39,6 +39,10 @@ RELOADED = (
     "If you just created it and reloaded the page: a key is shown only once. If you did not copy it, delete it and "
     "create another."
 )
+
+
+KINDS = [(KeyKind.INFERENCE.value, "Inference"), (KeyKind.MANAGEMENT.value, "Management")]
+OVERLAPS = [("0", "at once"), ("1", "1 hour"), ("24", "1 day"), ("72", "3 days"), ("168", "7 days")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ class TagsField(forms.CharField):
 
 
 class CreateForm(forms.Form):
-    """Asks for the name and the lifetime of a new key, and owners for its tags."""
+    """Asks for the name and the lifetime of a new key, and owners for its kind and its tags."""
 
     name = _name_field()
     expiry = forms.ChoiceField(
@@ -100,12 +104,19 @@ class CreateForm(forms.Form):
         choices=list(EXPIRY_LABELS.items()),
         initial=keys.DEFAULT_LIFETIME,
     )
+    kind = forms.ChoiceField(
+        label="Kind",
+        required=False,
+        help_text="A management key runs the account over HTTP and serves no inference.",
+        choices=KINDS,
+        initial=KeyKind.INFERENCE.value,
+    )
     tags = TagsField()
 
     def __init__(self, data: Any, current: AccountContext) -> None:
         super().__init__(data, auto_id="create-%s", label_suffix="")
-        if not current.is_owner:  # a tag's budget is spent by every key that has it
-            del self.fields["tags"]
+        if not current.is_owner:  # a management key may do what owners may; a tag's budget is spent by all its keys
+            del self.fields["kind"], self.fields["tags"]
 
     def issue(self, current: AccountContext) -> tuple[ApiKey, str] | None:
         """Creates the key and returns it with its token; None if the form has errors, which it then shows."""
@@ -113,8 +124,11 @@ class CreateForm(forms.Form):
             return None
         try:
             name, lifetime = self.cleaned_data["name"], self.cleaned_data["expiry"]
+            kind = KeyKind(self.cleaned_data.get("kind") or KeyKind.INFERENCE)
             with transaction.atomic():
-                key, token = keys.issue(current.account, name=name, lifetime=lifetime, created_by=current.person)
+                key, token = keys.issue(
+                    current.account, name=name, kind=kind, lifetime=lifetime, created_by=current.person
+                )
                 policies.set_tags(key, self.cleaned_data.get("tags", ()))
             return key, token
         except keys.InvalidKeyName as error:
@@ -202,6 +216,11 @@ def key_detail(request: HttpRequest, key_id: UUID) -> HttpResponse:
     action = request.POST.get("action")
     if action in ("limits", "tags"):
         current.require_owner()
+    if action in ("disable", "enable"):
+        keys.set_disabled(key, action == "disable")
+        done = "disabled. Requests with it are refused" if action == "disable" else "enabled again"
+        messages.success(request, f"{key.name} has been {done}.")
+        return redirect(page_address("keys", key.account_id))
     rename = RenameForm(sent if action == "rename" else None, key)
     limits = LimitsForm(sent if action == "limits" else None, key)
     tags = TagsForm(sent if action == "tags" else None, key)
@@ -228,9 +247,40 @@ def delete_key(request: HttpRequest, key_id: UUID) -> HttpResponse:
     return redirect(page_address("keys", key.account_id))
 
 
+class RotateForm(forms.Form):
+    """Asks how long the old token still works."""
+
+    overlap = forms.ChoiceField(
+        label="The old token stops working",
+        choices=OVERLAPS,
+        initial="24",
+        help_text="Until then both tokens work, so that you can change it everywhere.",
+    )
+
+    def __init__(self, data: Any) -> None:
+        super().__init__(data, auto_id="rotate-%s", label_suffix="")
+
+
+@signed_in_page("GET", "HEAD", "POST")
+def rotate_key(request: HttpRequest, key_id: UUID) -> HttpResponse:
+    """Asks how long the old token still works, and gives the key a new one. The answer shows it."""
+    key, current = find_key(request, key_id)
+    if not may_change(current, key):
+        raise PermissionDenied
+    form = RotateForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        try:
+            token = keys.rotate(key, timedelta(hours=int(form.cleaned_data["overlap"])))
+        except (ApiKeyExpired, ApiKeyNotRegistered) as error:
+            form.add_error(None, error.message)
+        else:
+            return current.page(request, "new_key", {"key": key, "token": token, "public_url": settings.PUBLIC_URL})
+    return current.page(request, "rotate_key", {"key": key, "form": form}, form)
+
+
 def may_change(current: AccountContext, key: ApiKey) -> bool:
-    """Tells whether a person may rename and delete a key: owners may for every key, members for those they made."""
-    return current.is_owner or key.created_by_id == current.person.pk
+    """Tells whether a person may change and delete a key: owners may every key, members inference keys they made."""
+    return current.is_owner or (key.created_by_id == current.person.pk and key.kind == KeyKind.INFERENCE)
 
 
 def find_key(request: HttpRequest, key_id: UUID) -> tuple[ApiKey, AccountContext]:

@@ -4,6 +4,7 @@ from django.urls import path
 
 from . import (
     aliases,
+    audit,
     carbon,
     credit,
     keys,
@@ -60,6 +61,7 @@ urlpatterns = [
     path("keys", keys.key_list, name="keys"),
     path("keys/<uuid:key_id>", keys.key_detail, name="key"),
     path("keys/<uuid:key_id>/delete", keys.delete_key, name="delete-key"),
+    path("keys/<uuid:key_id>/rotate", keys.rotate_key, name="rotate-key"),
     path("keys/<uuid:key_id>/policy", policies.key_policy, name="key-policy"),
     path("policies", policies.policy_list, name="policies"),
     path("policies/account", policies.account_policy, name="account-policy"),
@@ -76,6 +78,8 @@ urlpatterns = [
     path("webhooks", webhooks.webhook_list, name="webhooks"),
     path("webhooks/<uuid:webhook_id>", webhooks.webhook_detail, name="webhook"),
     path("webhooks/<uuid:webhook_id>/delete", webhooks.delete_webhook, name="delete-webhook"),
+    path("audit", audit.audit_log, name="audit"),
+    path("audit/export", audit.audit_export, name="audit-export"),
     path("members", members.member_list, name="members"),
     path("members/<int:membership_id>", members.member_detail, name="member"),
     path("members/<int:membership_id>/remove", members.remove_member, name="remove-member"),

@@ -8,6 +8,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpR
 from django.utils import timezone
 from django.utils.http import content_disposition_header
 
+from accounts import audit
+from accounts.actions import Action
+from accounts.audit import Subject
 from billing.usage.statement import Line, csv_blocks
 from billing.usage.statistics import Days
 
@@ -40,7 +43,8 @@ def each_day(days: Days) -> Iterator[Days]:
 
 
 def download(blocks: Iterator[str], content_type: str, current: AccountContext, name: str) -> StreamingHttpResponse:
-    """Streams a file. Browsers save it under the account's name followed by `name`."""
+    """Streams a file, which the audit log notes. Browsers save it under the account's name followed by `name`."""
+    audit.record(current.account.pk, Action.EXPORT_MADE, Subject("file", name[:65]))
     owner = _in_file_name(current.account.name)
     if owner.isascii():
         disposition = content_disposition_header(True, f"{owner or current.account.pk}-{name}")

@@ -24,12 +24,13 @@ SECTIONS = (
     Section("Usage", "usage", ("usage-records", "usage-record", "usage-failure")),
     Section("Carbon", "carbon"),
     Section("Billing", "credit"),
-    Section("API keys", "keys", ("key", "delete-key")),
+    Section("API keys", "keys", ("key", "delete-key", "rotate-key")),
     Section("Policies", "policies", ("account-policy", "default-policy", "tag-policy", "key-policy")),
     Section("Models", "models", ("model",)),
     Section("Playground", "playground"),
     Section("Aliases", "aliases", ("alias", "delete-alias")),
     Section("Members", "members", ("member", "remove-member")),
+    Section("Audit log", "audit", is_for_owners=True),
     Section("Webhooks", "webhooks", ("webhook", "delete-webhook"), is_for_owners=True),
 )
 
