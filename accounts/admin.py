@@ -29,7 +29,9 @@ from gateway.pages.admin import (
     ValueHistoryAdmin,
 )
 
-from . import admin_audit, keys  # noqa: F401  # registers the audit log
+from . import admin_audit, audit, keys  # noqa: F401  # the first registers the audit log
+from .actions import Action
+from .audit import Subject
 from .models import Account, ApiKey, Membership, User
 
 # allauth's rows belong to the people themselves: they see and remove them on their pages.
@@ -187,6 +189,10 @@ class ApiKeyAdmin(FixedRows, ValueHistoryAdmin, BoundedAdmin):
     )
     fields = (*readonly_fields, "rpm", "tpm")
     actions = ["delete_keys"]
+
+    def save_model(self, request: HttpRequest, obj: ApiKey, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        audit.record_form(obj.account_id, Action.KEY_CHANGED, Subject.of_key(obj), form)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         # Otherwise the address could filter by any column of the table.

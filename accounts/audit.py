@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
+from django.forms import ModelForm
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils import timezone
@@ -155,6 +156,18 @@ def _told(action: Action, old: Any, new: Any) -> dict[str, Any]:
     if action == Action.ALIAS_REPOINTED:
         return {"from": old["target"], "to": new["target"]}
     return {name: value for name, value in (new or {}).items() if name in TOLD}
+
+
+def record_form(account_id: UUID, action: Action, subject: Subject, form: ModelForm[Any]) -> None:
+    """Writes an event of what a form of the admin has changed, if it has changed anything."""
+    if form.changed_data:
+        old = {name: _as_json(form.initial.get(name)) for name in form.changed_data}
+        new = {name: _as_json(form.cleaned_data.get(name)) for name in form.changed_data}
+        record(account_id, action, subject, old=old, new=new)
+
+
+def _as_json(value: Any) -> Any:
+    return value if isinstance(value, str | int | bool | None) else str(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,12 @@ from django.template.defaultfilters import truncatechars
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
+from accounts import audit
+from accounts.actions import Action
 from accounts.admin import MembershipInline
 from accounts.admin_invitations import InvitationPages
 from accounts.admin_suspensions import SuspensionPages
+from accounts.audit import Subject
 from accounts.models import INVITING_RIGHT, Account, Membership
 from gateway.ids import generation_id
 from gateway.money import ExactDecimalField, plain
@@ -87,6 +90,7 @@ class AccountAdmin(InvitationPages, SuspensionPages, ClosingPages, CreditPages, 
     def save_model(self, request: HttpRequest, obj: Account, form: Any, change: bool) -> None:
         if change:  # Saves only what staff changed, so that a suspension that began meanwhile stays.
             obj.save(update_fields=form.changed_data)
+            audit.record_form(obj.pk, Action.ACCOUNT_CHANGED, Subject.of_account(obj), form)
         else:
             super().save_model(request, obj, form, change)
         if "low_balance" in form.changed_data:

@@ -12,10 +12,10 @@ from django.contrib.auth import SESSION_KEY
 from django.contrib.contenttypes.models import ContentType
 from django.contrib.sessions.models import Session
 from django.db import models, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from accounts.members import is_last_owner, locked_account
-from accounts.models import ApiKey, Invitation, Membership, User
+from accounts.models import ApiKey, AuditEvent, Invitation, Membership, User
 from catalogue.models import PriceChange
 
 from .models import Notice
@@ -43,6 +43,7 @@ def export(email: str) -> dict[str, Any]:
         for field in _pointing_at_people():
             rows = field.model._base_manager.filter(**{field.name: person}).order_by("pk")
             held[f"{field.model._meta.label_lower}.{field.name}"] = [_row(row) for row in rows]
+        held["accounts.auditevent"] = [_row(event) for event in _audit_events_of(person)]
         held["sessions.session"] = [{"expire_date": session.expire_date} for session in _sessions(person)]
     held["accounts.invitation.email"] = [_row(row) for row in Invitation.objects.filter(email=email).order_by("pk")]
     held["admin.logentry.about"] = [_row(entry) for entry in _history_about(email, person)]
@@ -127,6 +128,12 @@ def _row(row: models.Model) -> dict[str, Any]:
     shown = {each.name: each.value_from_object(row) for each in fields if each.name not in SECRETS}
     account = getattr(row, "account", None)
     return shown if account is None else shown | {"account_name": account.name}
+
+
+def _audit_events_of(person: User) -> "QuerySet[AuditEvent]":
+    """Selects the events of what the person did, and of what was done to their memberships."""
+    by_person = Q(actor_kind__in=[AuditEvent.ActorKind.MEMBER, AuditEvent.ActorKind.STAFF], actor_id=str(person.pk))
+    return AuditEvent.objects.filter(by_person | Q(object_kind="member", object_id=str(person.pk))).order_by("pk")
 
 
 def _sessions(person: User) -> Iterator[Session]:

@@ -136,10 +136,11 @@ def _line(shown: ShownEvent) -> Line:
 
 
 def _words(values: Any) -> str:
-    """Writes what an event replaced or set, on one line."""
+    """Writes what an event replaced or set on one line, without the fields that are empty among others."""
     if not isinstance(values, dict):
         return ""
-    return ", ".join(f"{name.replace('_', ' ')} {_word(value)}" for name, value in values.items())
+    found = {name: value for name, value in sorted(values.items()) if value is not None or len(values) == 1}
+    return ", ".join(f"{name.replace('_', ' ')} {_word(value)}" for name, value in found.items())
 
 
 def _word(value: Any) -> str:

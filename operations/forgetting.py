@@ -15,7 +15,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts.members import locked_account
-from accounts.models import Account, ApiKey, Invitation, Membership, Suspension
+from accounts.models import Account, ApiKey, AuditEvent, Invitation, Membership, Suspension
 from aliases.models import Alias, AliasEvent
 from billing.models import Generation, LedgerEntry, Notice, RequestFailure
 
@@ -34,6 +34,7 @@ def forget(account: Account) -> None:
         _blank_history(account)
         for model in (Membership, Invitation, Alias, AliasEvent, RequestFailure, Notice):
             model._base_manager.filter(account=account).delete()
+        AuditEvent.objects.filter(account=account).delete()  # after what is written when memberships end
         keys = list(ApiKey.objects.filter(account=account))
         for key in keys:
             key.name, key.created_by = str(key.pk), None

@@ -124,7 +124,9 @@ def test_staff_who_may_view_accounts_look_at_them_and_change_nothing(acme: Acme)
     assert "as staff" in client.get(f"/usage?account={acme.account.pk}").text
     after = everything()
     assert [entry["user_id"] for entry in after.pop("LogEntry")] == [staff.pk]
-    assert after == {name: rows for name, rows in before.items() if name != "LogEntry"}
+    new = [event for event in after.pop("AuditEvent") if event not in before["AuditEvent"]]
+    assert {(event["action"], event["actor_id"]) for event in new} == {("export.made", str(staff.pk))}
+    assert after == {name: rows for name, rows in before.items() if name not in ("LogEntry", "AuditEvent")}
 
 
 def test_a_disabled_person_is_a_stranger_at_once(acme: Acme) -> None:

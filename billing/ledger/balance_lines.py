@@ -12,8 +12,12 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
+from accounts import audit
+from accounts.actions import Action
+from accounts.audit import Subject
 from accounts.members import locked_account
 from accounts.models import Account
+from gateway.money import plain
 
 from ..models import BalanceLine, Wallet
 
@@ -37,8 +41,9 @@ def set_amounts(account_id: UUID, amounts: Collection[Decimal]) -> None:
         balance = Wallet.objects.select_for_update(no_key=True).get(pk=account_id).balance
         # 2. Replace the lines.
         now, lines = timezone.now(), BalanceLine.objects.filter(account_id=account_id)
+        before = set(lines.values_list("amount", flat=True))
         lines.exclude(amount__in=amounts).delete()
-        kept = set(lines.values_list("amount", flat=True))
+        kept = before & set(amounts)
         BalanceLine.objects.bulk_create(
             BalanceLine(account_id=account_id, amount=amount)
             if balance > amount
@@ -46,6 +51,10 @@ def set_amounts(account_id: UUID, amounts: Collection[Decimal]) -> None:
             for amount in set(amounts) - kept
         )
         Account.objects.filter(pk=account_id).update(low_balance=max(amounts, default=None))
+        old, new = ([plain(amount) for amount in sorted(each)] for each in (before, set(amounts)))
+        if old != new:
+            subject = Subject("account", str(account_id))
+            audit.record(account_id, Action.ALERTS_CHANGED, subject, old={"amounts": old}, new={"amounts": new})
 
 
 def set_highest(account_id: UUID, amount: Decimal | None) -> None:

@@ -26,7 +26,7 @@ END $$;
 -- Histories: rows are never changed. They are deleted with their account or person; a price's history is kept.
 REVOKE UPDATE ON aliases_aliasevent, django_admin_log FROM gateway_serving;
 GRANT UPDATE (by_id, by_key_id) ON aliases_aliasevent TO gateway_serving;
-REVOKE UPDATE, DELETE ON catalogue_pricechange FROM gateway_serving;
+REVOKE UPDATE, DELETE ON catalogue_pricechange, accounts_auditevent FROM gateway_serving;
 GRANT UPDATE (region_id, changed_by_id) ON catalogue_pricechange TO gateway_serving;
 
 -- Only `migrate` writes these.
