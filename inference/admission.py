@@ -28,12 +28,12 @@ from gateway.observing.request_events import RequestEvent
 
 from . import estimator
 from .authentication import Payer
+from .balance_and_budgets import purse_of_account, purses_of_budgets
 from .call import Call, Shape
 from .dialects import DIALECTS
 from .dialects.base import Dialect, encoded
 from .max_cost import within_max_cost
 from .modality import ADAPTERS, FITTING, NAMES, ShapeAdapter
-from .purses import purse_of_account, purses_of_budgets
 from .wire_forms.base import WireForm
 
 IMAGES = frozenset({"image_url", "image", "input_image"})

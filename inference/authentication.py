@@ -67,8 +67,7 @@ BALANCE = RowQuery(
 class Payer:
     """Holds an authenticated key, its account, and the account's balance in units of money.
 
-    `read_at` is a time of the monotonic clock, taken just
-    before the balance and what is spent of budgets were read.
+    `read_at` is a time of the monotonic clock, taken just before the balance and what is spent of budgets were read.
     """
 
     key_id: uuid.UUID

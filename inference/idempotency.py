@@ -90,7 +90,10 @@ def end_request(event: RequestEvent) -> None:
 
 
 def leave_undecided(event: RequestEvent) -> None:
-    """Stops to hold a key whose request may be billed or not: its row expires, and the books decide then."""
+    """Stops renewing the key of a request of which it is unknown whether it was billed.
+
+    Its row becomes stale, and the books decide then.
+    """
     _running.pop(event.id, None)
 
 

@@ -14,7 +14,8 @@ from . import odd_json
 # The upstream rejects the request for its content: another provider or another try would not help. 404 is not one of
 # them: it means that the catalogue's name of the model is wrong, so another provider may serve the request.
 REJECTED_STATUSES = frozenset({400, 413, 422})
-# The message may hold a fragment of the operator's key. (401 and 402 are a `Trouble`, whose message is never used.)
+# The message of such an error is not passed on: it may hold a fragment of the operator's key. (A 401 or 402 is a
+# `Trouble`, whose message is never used.)
 FORBIDDEN = 403
 RATE_LIMITED = 429
 CONTEXT_OVERFLOW = "context_length_exceeded"
