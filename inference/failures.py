@@ -40,7 +40,7 @@ OF_THE_ACCOUNT = re.compile(
     r"|project|rate_limit\w*|unauthorized|access)(?:_|$)"
 )
 FIELD_PATH = re.compile(r"([A-Za-z_]\w{0,63})([.\[][\w.\[\]-]{0,190})?")
-# The upstream's name of a field, and the names that the client may have used; the first one that it sent counts.
+# The upstream's name of a field, and the names that the client may have used. The first that the client sent counts.
 CLIENTS_NAMES = {
     "max_tokens": ("max_completion_tokens", "max_tokens"),
     "max_completion_tokens": ("max_completion_tokens", "max_tokens"),

@@ -46,7 +46,7 @@ def is_database_fault(error: BaseException) -> bool:
 
 
 def first_line_of(error: BaseException) -> str:
-    """Returns the first line of an error's text: a database may add several."""
+    """Returns the first line of an error's text, which may have several if it comes from a database."""
     return str(error).strip().split("\n", 1)[0]
 
 
