@@ -12,7 +12,7 @@ from gateway.errors import InsufficientCredits
 
 from .authentication import Payer, balance_of, policies_of
 
-BALANCE_DOES_NOT_COVER = "This account's balance does not cover another request beside those that it has in flight."
+BALANCE_DOES_NOT_COVER = "This account's balance does not cover another request in addition to those in flight."
 
 
 def purse_of_account(payer: Payer) -> Purse:
@@ -29,7 +29,7 @@ def purses_of_budgets(payer: Payer) -> Iterator[Purse]:
         if policy.rules.budgets:
             state = _tightest(policy, payer.currency)
             holder = policy.tag or (payer.key_id.hex if policy.level == "key" else "")
-            words = f"{state.name} does not cover another request beside those that are in flight."
+            words = f"{state.name} does not cover another request in addition to those in flight."
             read = partial(_read_budget, payer.key_id, payer.currency, policy.level, policy.tag)
             yield Purse(f"{payer.account_id.hex}:{policy.level}:{holder}", state.left, read, words)
 

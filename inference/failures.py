@@ -27,7 +27,7 @@ from gateway.redaction import quoted
 
 from .admission import AdmittedRequest
 from .call import Call
-from .dialects.errors import RATE_LIMITED, REFUSES_THE_GATEWAY, REJECTED_STATUSES, ErrorReport, ReportedError, Trouble
+from .dialects.errors import RATE_LIMITED, REJECTED_STATUSES, TROUBLE_WORDS, ErrorReport, ReportedError, Trouble
 
 GENERATION_HEADER = "X-Generation-Id"
 OUT_OF_SERVICE = frozenset({502, 503, 529})
@@ -118,9 +118,7 @@ def error_of_status(report: ErrorReport, admitted: AdmittedRequest, *, retry_aft
     if status in REJECTED_STATUSES:
         return _rejected(report, admitted)
     if report.trouble is not None:
-        return UpstreamFailed(
-            f"{provider} {REFUSES_THE_GATEWAY}.", retry=False, fallback_reason=_fallback_reason(status)
-        )
+        return UpstreamFailed(f"{provider} {TROUBLE_WORDS}.", retry=False, fallback_reason=_fallback_reason(status))
     words = _quoted(report.words, route)
     quote = f": {words}" if words else ""
     retry = _is_worth_a_retry(status)

@@ -1,4 +1,4 @@
-"""Ranks the routes of an `auto/…` id. An unknown figure ranks last."""
+"""Ranks the routes of an `auto/…` id by EU sovereignty, carbon and cost. An unknown figure ranks last."""
 
 import os
 import socket

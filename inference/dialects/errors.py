@@ -29,7 +29,10 @@ class Trouble(StrEnum):
     LOCKED = "has locked the operator's account"
 
 
-REFUSES_THE_GATEWAY = "refuses the gateway itself, not this request; the gateway's operator is told"
+# What clients read instead of a trouble.
+TROUBLE_WORDS = "refuses the gateway itself, not this request; the gateway's operator is told"
+# The status with which a trouble is reported, whatever status the upstream sent. A bare 401 or 402 means a trouble
+# too; a bare 403 does not.
 STATUS_OF: Mapping[Trouble, int] = {Trouble.EMPTY: 402, Trouble.KEY: 401, Trouble.LOCKED: 403}
 # Troubles by an error's code, type or reason, with any status; in lower case and without separators.
 TROUBLES: Mapping[str, Trouble] = {
@@ -179,7 +182,7 @@ class ReportedError(UpstreamFault):
     def __init__(self, report: ErrorReport) -> None:
         message = f"reported an error: {report.words}" if report.words else "answered with an error"
         if report.trouble is not None:
-            message = REFUSES_THE_GATEWAY
+            message = TROUBLE_WORDS
         super().__init__(message, status=report.status)
         self.report = report
 
