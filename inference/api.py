@@ -53,7 +53,7 @@ STREAM_HEADERS = {
 }
 # Bounds on the names in a header, so that every proxy accepts it.
 MOST_NAMES, NAME_IN_A_HEADER = 40, re.compile(r"[\w.:-]{1,80}", re.ASCII)
-# It is for HTTP/1.0 clients that have closed their sending side. They cannot be told from clients that have left.
+# This goes to HTTP/1.0 clients that have closed their sending side: they cannot be told from clients that have left.
 CLOSED_ITS_SIDE = "The client closed its side of the connection before its answer began. Nothing was billed."
 
 

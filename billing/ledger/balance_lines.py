@@ -1,6 +1,6 @@
-"""Keeps balance lines: the amounts at which an account's owners get a mail once an entry takes the balance across.
+"""Keeps an account's balance lines: once an entry takes the balance down to such an amount, the owners get a mail.
 
-On PostgreSQL a settlement notes such a crossing in a part of its statement (`settling_statement.py`). SQLite's
+On PostgreSQL a settlement notes the crossing in a part of its statement (`settling_statement.py`). SQLite's
 settlements, and corrections on both databases, call `cross`.
 """
 

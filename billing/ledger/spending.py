@@ -235,9 +235,9 @@ def exclude_settlements() -> None:
     """Waits for the settlements that run now, and lets new ones wait, until the end of the transaction.
 
     It locks the table of Spending, because a lock on the wallet comes too late: a settlement that waits for its wallet
-    has taken its snapshot already, and does not see a row of Spending that is committed meanwhile. It locks its tables
-    before the snapshot. Raises OperationalError after LOCK_SECONDS, because the settlements of all accounts wait
-    meanwhile. On SQLite there is nothing to do: only one transaction can write.
+    has taken its snapshot already, and does not see a row of Spending that is committed meanwhile. A settlement that
+    waits for the table takes its snapshot afterwards. Raises OperationalError after LOCK_SECONDS, because the
+    settlements of all accounts wait meanwhile. On SQLite there is nothing to do: only one transaction can write.
     """
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:

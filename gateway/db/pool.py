@@ -1,4 +1,4 @@
-"""Bounds waits for the database, and returns connections to the pool. Each connection belongs to a greenlet."""
+"""Bounds waits for the database, and returns connections to the pool. In a worker, each belongs to a greenlet."""
 
 import threading
 from collections.abc import Callable, Iterator
