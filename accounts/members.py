@@ -90,7 +90,7 @@ def note_removed(*, instance: Membership, **_signal: Any) -> None:
 
 
 def locked_account(account_id: uuid.UUID) -> Account:
-    """Returns the account with its row locked. The lock also guards its members and invitations."""
+    """Returns the account with its row locked. The lock also guards its members, invitations and suspensions."""
     return Account.objects.select_for_update(no_key=True).get(pk=account_id)
 
 

@@ -10,17 +10,18 @@ from django.utils import timezone
 from . import audit
 from .actions import Action
 from .audit import Subject
+from .members import locked_account
 from .models import Account, Suspension, User
 
 
 class SuspensionRefused(ValueError):
-    """The account is suspended already, is not suspended, or is closed."""
+    """The account is suspended already, has no suspension to lift, or is closed."""
 
 
 def suspend(account: Account, reason: str, *, by: User | None) -> Suspension:
     """Suspends an account; `by` is None for a command. Raises SuspensionRefused if it is suspended or closed."""
     with transaction.atomic():
-        locked = _locked(account)
+        locked = locked_account(account.pk)
         if locked.closed_at is not None:
             raise SuspensionRefused(f"{account.name} is closed: its requests and changes are refused for good.")
         if locked.suspended_at is not None:
@@ -37,7 +38,7 @@ def lift(account: Account, *, by: User | None) -> Suspension:
     Raises SuspensionRefused if the account is not suspended, or is closed.
     """
     with transaction.atomic():
-        locked = _locked(account)
+        locked = locked_account(account.pk)
         if locked.suspended_at is None:
             raise SuspensionRefused(f"{account.name} is not suspended.")
         if locked.closed_at is not None:
@@ -49,7 +50,3 @@ def lift(account: Account, *, by: User | None) -> Suspension:
         suspension.save(update_fields=["ended_at", "ended_by"])
         audit.record(account.pk, Action.ACCOUNT_RESUMED, Subject.of_account(account))
         return suspension
-
-
-def _locked(account: Account) -> Account:
-    return Account.objects.select_for_update().get(pk=account.pk)

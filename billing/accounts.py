@@ -99,7 +99,7 @@ def has_entries(account: Account) -> bool:
     return Wallet.objects.filter(pk=account.pk, seq__gt=0).exists()
 
 
-def keep_currency(instance: Account, using: str, **_kwargs: Any) -> None:
+def refuse_new_currency(instance: Account, using: str, **_kwargs: Any) -> None:
     """Refuses another currency for an account with ledger entries, whose amounts are in the old one.
 
     It is a signal's receiver. Raises ValidationError.

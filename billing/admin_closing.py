@@ -56,6 +56,6 @@ class ClosingPages(RowPages):
 
 
 def _statement_address(account: Account) -> str:
-    """Returns the address of the account's whole statement, to which a format is added."""
+    """Returns the address of a statement since the account was opened; the template appends the format."""
     period = {"since": f"{account.created_at:%Y-%m-%d}", "until": f"{timezone.now():%Y-%m-%d}"}
     return f"{reverse('statement')}?{urlencode({'account': account.pk, **period})}"

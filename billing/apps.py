@@ -16,7 +16,7 @@ class BillingConfig(AppConfig):
         from accounts.models import Account, ApiKey  # models can only be imported now
 
         from . import notices, policies, statements_ready
-        from .accounts import ensure_wallet, keep_currency
+        from .accounts import ensure_wallet, refuse_new_currency
         from .ledger import idempotent_requests, overdraft, spool
         from .ledger.settlement import finish_or_spool, settled_accounts, start_settlers
         from .maintenance import Recovery
@@ -45,9 +45,10 @@ class BillingConfig(AppConfig):
                 label="state",
             )
         )
-        worker_hooks.stop.insert(0, finish_or_spool)  # later hooks may wait for the database until the worker is killed
+        # It runs first, because the hooks after it may wait for the database for so long that the worker is killed.
+        worker_hooks.stop.insert(0, finish_or_spool)
         worker_hooks.stop.append(request_failures.failure_log.flush)
         failure_observers.append(request_failures.failure_log.note)
         post_save.connect(ensure_wallet, sender=Account, dispatch_uid="wallet-for-every-account")
         post_save.connect(policies.give_default, sender=ApiKey, dispatch_uid="default-policy-of-new-keys")
-        pre_save.connect(keep_currency, sender=Account, dispatch_uid="currency-fixed-by-first-entry")
+        pre_save.connect(refuse_new_currency, sender=Account, dispatch_uid="currency-fixed-by-first-entry")

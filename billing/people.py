@@ -51,7 +51,10 @@ def export(email: str) -> dict[str, Any]:
 
 
 def forget(email: str) -> str:
-    """Erases the address and its person, and returns what became of them. Raises UnknownPerson, OnlyOwner."""
+    """Erases the address and its person, and returns what became of them. Raises UnknownPerson, OnlyOwner.
+
+    `operations.forgetting.forget` removes the names and people of a closed account.
+    """
     with transaction.atomic():
         email, person = _known(email)
         invitations = Q(email=email)

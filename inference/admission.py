@@ -1,6 +1,7 @@
 """Admits requests: checks everything that can refuse one on our side, and fixes the terms of its bill.
 
-Automatic routing learns here which routes can take a request, and by which conversation to choose among equal routes.
+For automatic routing it finds the routes that can take a request, and the conversation by which to choose among equal
+routes.
 """
 
 import time
@@ -28,12 +29,12 @@ from gateway.observing.request_events import RequestEvent
 
 from . import estimator
 from .authentication import Payer
+from .balance_and_budgets import purse_of_account, purses_of_budgets
 from .call import Call, Shape
 from .dialects import DIALECTS
 from .dialects.base import Dialect, encoded
 from .max_cost import within_max_cost
 from .modality import ADAPTERS, FITTING, NAMES, ShapeAdapter
-from .purses import purse_of_account, purses_of_budgets
 from .wire_forms.base import WireForm
 
 IMAGES = frozenset({"image_url", "image", "input_image"})
@@ -94,13 +95,13 @@ class AdmittedRequest:
 
     @property
     def adapter(self) -> ShapeAdapter | None:
-        """Returns what turns answers back into the form's shape; None if the route has that shape."""
+        """Returns the adapter that turns answers back into the form's shape; None if the route has that shape."""
         return ADAPTERS.get((self.form.shape, self.route.modality))
 
 
 @dataclass(slots=True)
 class CallFitter:
-    """Fits a call to a route: holds the form that serves over it, the call in its shape, and the terms of the bill."""
+    """Fits a call to a route, and holds the route's form, the call in the route's shape, and the terms of the bill."""
 
     form: WireForm
     call: Call
@@ -110,7 +111,7 @@ class CallFitter:
     terms: RouteTerms = field(init=False)
 
     def translate(self, route: Route) -> None:
-        """Raises InvalidRequest if the route cannot take the call."""
+        """Translates the call for the route. Raises InvalidRequest if the route cannot take it."""
         self.form = self.form.over(route)
         self.upstream_call = upstream_call_of(self.form, self.call, route)
 
@@ -120,7 +121,7 @@ class CallFitter:
             self.upstream_call = within_max_cost(self.call, self.upstream_call, route, self.terms, payer)
 
     def fix_terms(self, route: Route) -> None:
-        """Raises UnpricedRoute if a price or an exchange rate is unknown."""
+        """Fixes the terms of the bill. Raises UnpricedRoute if a price or an exchange rate is unknown."""
         self.terms = terms_of(self.catalogue, route, self.currency)
 
 
@@ -133,7 +134,7 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
     # 1. Check the balance.
     if payer.balance <= 0:
         raise InsufficientCredits
-    # 2. Plan the route. The plan translates the call for it and fixes the terms at their places in the order.
+    # 2. Plan the route. This also translates the call for it and fixes the terms, each in its place of the order.
     with step("routing the request", NOTHING_BILLED):
         fitter = CallFitter(form, call, snapshot.current(), payer.currency)
         if call.shape == Shape.EMBEDDING and call.model.startswith(f"{AUTO}/"):
@@ -194,7 +195,7 @@ def _reserve(admitted: AdmittedRequest) -> None:
 
 
 def readmit(admitted: AdmittedRequest, route: Route, *, reason: str) -> AdmittedRequest:
-    """Admits the request on `route`, the next of its plan's `others`, after one failed for `reason`.
+    """Admits the request on `route`, the next of its plan's `others`, after the last route failed for `reason`.
 
     The reservation is renewed, since the request may cost more there. Raises like `admit`.
     """
@@ -220,7 +221,7 @@ def readmit(admitted: AdmittedRequest, route: Route, *, reason: str) -> Admitted
 
 
 def needs_of(form: WireForm, call: Call, payer: Payer, fitter: CallFitter | None = None) -> Needs:
-    """Returns what a call needs of its route. Without a `fitter`, the route is not going to be called."""
+    """Returns what a call needs of its route. A `fitter` is given if the route is going to be called."""
     return Needs(
         FITTING[call.shape],
         NAMES[call.shape],
@@ -278,7 +279,8 @@ def conversation(call: Call, payer: Payer) -> bytes | None:
     """Returns 32 bytes that identify the owner of a prompt cache, the same in every process; None for a single turn.
 
     They are a hash of the API key with the client's `prompt_cache_key`, or else with the beginning of the conversation.
-    A request that only counts tokens never gets None, or it would use up the turn of the request that follows it.
+    A request that only counts tokens never gets None: equal routes take turns at single turns, and it would use up the
+    turn of the request that follows it.
     """
     messages = call.body.get("messages", ())
     shared: dict[str, Any]

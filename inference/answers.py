@@ -177,7 +177,7 @@ class _GrowingText(list[str]):
 
 
 class _GrowingObject(dict[str, Any]):
-    """Holds a growing object that is ours to change in place; an object of a chunk's is copied into one first."""
+    """Holds a growing object that is ours to change in place; an object from a chunk is copied into one first."""
 
 
 class _GrowingIndexedList(dict[Any, Any]):

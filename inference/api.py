@@ -53,7 +53,7 @@ STREAM_HEADERS = {
 }
 # Bounds on the names in a header, so that every proxy accepts it.
 MOST_NAMES, NAME_IN_A_HEADER = 40, re.compile(r"[\w.:-]{1,80}", re.ASCII)
-# An HTTP/1.0 client that has closed its sending side. This cannot be told from a client that has left.
+# This goes to HTTP/1.0 clients that have closed their sending side: they cannot be told from clients that have left.
 CLOSED_ITS_SIDE = "The client closed its side of the connection before its answer began. Nothing was billed."
 
 
@@ -162,7 +162,7 @@ def nothing_below(form: WireForm, environ: Environ) -> PlainResponse:
 
 
 def _headers(generation_id: str, adjusted: Iterable[str]) -> dict[str, str]:
-    """Returns the headers with the generation's id and the names of parameters that were changed or dropped upstream.
+    """Returns headers with the generation's id and the names of parameters that were changed or dropped upstream.
 
     Names come from the client in part, so only those are listed that fit in a header.
     """

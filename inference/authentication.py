@@ -1,4 +1,4 @@
-"""Authenticates requests, with one uncached SELECT over key, account and wallet for each."""
+"""Authenticates each request with one uncached SELECT over key, account, wallet and policies."""
 
 import time
 import uuid
@@ -19,8 +19,8 @@ from gateway.edge.overload import overload
 from gateway.errors import ApiKeyNotRegistered
 from gateway.observing.request_events import event_of
 
-# Selects the policies of a key `k`: a line for each, of its level, tag, rules and what is spent of its budgets. A tag
-# is found in the key's tags by taking it away: `replace` is the one function for this that both databases have.
+# Selects the policies of a key `k`: a line for each, with its level, tag, rules and what is spent of its budgets. A tag
+# is looked for in the key's tags by removing it: `replace` is the only function for this that both databases have.
 POLICIES = """
     (
         SELECT string_agg(
@@ -67,8 +67,7 @@ BALANCE = RowQuery(
 class Payer:
     """Holds an authenticated key, its account, and the account's balance in units of money.
 
-    `read_at` is a time of the monotonic clock, taken just
-    before the balance and what is spent of budgets were read.
+    `read_at` is a time of the monotonic clock, taken just before the balance and what is spent of budgets were read.
     """
 
     key_id: uuid.UUID

@@ -1,4 +1,4 @@
-"""Defines `Call`: a checked request, with the fields that the gateway owns apart from those sent on unchanged."""
+"""Defines `Call`: a checked request. Its body is sent on, and the fields that the gateway owns are separate from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -51,7 +51,7 @@ class CheckpointedStream(Protocol):
 
 @dataclass(slots=True)
 class _OpenStream:
-    """Holds an open stream. `well_at` is when its checkpoint was last written, or was not needed yet."""
+    """Holds an open stream. `well_at` is the last time at which its checkpoint was written, or was not needed yet."""
 
     stream: CheckpointedStream
     well_at: float = field(default_factory=time.monotonic)

@@ -62,7 +62,7 @@ class Normaliser(ABC):
     def __init__(self) -> None:
         self.text_bytes = 0  # UTF-8 length of the output so far, for the estimator
         self.has_output = False  # True after the first output or finish
-        self.has_surplus = False  # True if more choices came than were asked for; these were left out
+        self.has_surplus = False  # True if choices came that were not asked for; they were left out
         self.has_unreadable = False  # True if unreadable events were left out
         self.has_ended = False  # True after the dialect's end of the stream
         self.unsent: Json = {}  # fields of dropped chunks, to be sent in the closing one
@@ -219,7 +219,7 @@ class ChunkNormaliser(Normaliser):
         return {**self._own, **self.unsent, "choices": choices}
 
     def stalled(self) -> Json:
-        """Builds the last chunk of a stream that stalled: empty, of a choice that has not finished."""
+        """Builds the last chunk of a stream that stalled: an empty one, of a choice that has not finished."""
         return self.closing([self._silent(min(self._open, default=len(self._choices)))])
 
     def _begun(self, delta: Delta, sent: list[Delta]) -> Choice | None:

@@ -41,7 +41,7 @@ class Delta:
 
 @dataclass(slots=True)
 class TextDelta(Delta):
-    """Holds more of a text: the content, a refusal or reasoning, as the message's field `name` says."""
+    """Holds more text of the message's field `name`, which is its content, a refusal or reasoning."""
 
     name: str
     text: str

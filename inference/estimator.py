@@ -16,7 +16,7 @@ from .dialects.base import encoded
 
 BYTES_PER_TOKEN = 4
 TOKENS_PER_MESSAGE = 4
-TOKENS_FOR_TOOLS = 500  # of the provider's own prompt that introduces tools to the model
+TOKENS_FOR_TOOLS = 500  # in the prompt by which the provider introduces tools to the model
 TOKENS_OF_A_PICTURE = 1600  # the most that Anthropic bills for one picture
 # An upper bound for the tokenizers in use: a token for each four letters of a word, each digit, each punctuation mark
 # and each two bytes of another script, and one more at each pair of letters that is rare in their training data.

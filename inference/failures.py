@@ -27,7 +27,7 @@ from gateway.redaction import quoted
 
 from .admission import AdmittedRequest
 from .call import Call
-from .dialects.errors import RATE_LIMITED, REFUSES_THE_GATEWAY, REJECTED_STATUSES, ErrorReport, ReportedError, Trouble
+from .dialects.errors import RATE_LIMITED, REJECTED_STATUSES, TROUBLE_WORDS, ErrorReport, ReportedError, Trouble
 
 GENERATION_HEADER = "X-Generation-Id"
 OUT_OF_SERVICE = frozenset({502, 503, 529})
@@ -40,7 +40,7 @@ OF_THE_ACCOUNT = re.compile(
     r"|project|rate_limit\w*|unauthorized|access)(?:_|$)"
 )
 FIELD_PATH = re.compile(r"([A-Za-z_]\w{0,63})([.\[][\w.\[\]-]{0,190})?")
-# The upstream's name of a field, and the names that the client may have used; the first one that it sent counts.
+# The upstream's name of a field, and the names that the client may have used. The first that the client sent counts.
 CLIENTS_NAMES = {
     "max_tokens": ("max_completion_tokens", "max_tokens"),
     "max_completion_tokens": ("max_completion_tokens", "max_tokens"),
@@ -118,9 +118,7 @@ def error_of_status(report: ErrorReport, admitted: AdmittedRequest, *, retry_aft
     if status in REJECTED_STATUSES:
         return _rejected(report, admitted)
     if report.trouble is not None:
-        return UpstreamFailed(
-            f"{provider} {REFUSES_THE_GATEWAY}.", retry=False, fallback_reason=_fallback_reason(status)
-        )
+        return UpstreamFailed(f"{provider} {TROUBLE_WORDS}.", retry=False, fallback_reason=_fallback_reason(status))
     words = _quoted(report.words, route)
     quote = f": {words}" if words else ""
     retry = _is_worth_a_retry(status)

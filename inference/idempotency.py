@@ -1,4 +1,4 @@
-"""Serves a request with an `Idempotency-Key` once (docs/api.md#idempotency), and holds the keys of running requests.
+"""Claims the `Idempotency-Key`s of requests (docs/api.md#idempotency), and holds them while the requests run.
 
 A key is claimed before the balance is checked. Its row is renewed by the beat, as long as the request runs, and no
 connection is held meanwhile. When the request ends, its key is freed if nothing was billed. If that cannot be written,
@@ -65,7 +65,7 @@ def sent_key(environ: Mapping[str, Any]) -> SentKey:
 
 
 def begin(use: KeyUse, event: RequestEvent) -> None:
-    """Claims a key for a request until `end`.
+    """Claims a key for a request until `end_request`.
 
     The request takes over the id of an earlier one that vanished with its worker, so that one of the two is billed.
     Raises IdempotencyInProgress, IdempotencyReplayed and IdempotencyKeyReused.
@@ -90,7 +90,10 @@ def end_request(event: RequestEvent) -> None:
 
 
 def leave_undecided(event: RequestEvent) -> None:
-    """Stops to hold a key whose request may be billed or not: its row expires, and the books decide then."""
+    """Stops renewing the key of a request of which it is unknown whether it was billed.
+
+    Its row becomes stale, and the books decide then.
+    """
     _running.pop(event.id, None)
 
 

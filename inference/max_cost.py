@@ -1,4 +1,4 @@
-"""Keeps what a request can cost at most within `max_cost`, of its policies and its own (docs/api.md#max-cost)."""
+"""Keeps the most that a request can cost within its own `max_cost` and its policies' (docs/api.md#max-cost)."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -24,7 +24,7 @@ OWN = "`gateway.max_cost`"
 def within_max_cost(call: Call, upstream_call: Call, route: Route, terms: RouteTerms, payer: Payer) -> Call:
     """Returns the call to send upstream, with the cap that fits if the client sent none.
 
-    Raises MaxCostExceeded if the client's cap does not fit, or not even the shortest answer.
+    Raises MaxCostExceeded if the client's cap does not fit, or if not even the shortest answer does.
     """
     limits = [(policy.rules.max_cost, policy.whose) for policy in payer.policies if policy.rules.max_cost is not None]
     if call.max_cost is not None:

@@ -12,7 +12,7 @@ from .dialects.base import refuse_parameters, without_parameters
 from .words import REASONING_FIELDS, dicts, flatten_content, object_of
 
 Convert = Callable[[Mapping[str, Any]], dict[str, Any]]
-# Fields that only one of the two endpoints has, or that differ in meaning: not sent on from one to the other.
+# Fields that only one of the two endpoints has, or that differ in meaning. They are not sent on from one to the other.
 OF_ONE_ENDPOINT = frozenset(
     {"messages", "tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "response_format"}
     | {"modalities", "audio", "logprobs", "top_logprobs", "prompt", "echo", "suffix", "best_of"}

@@ -54,7 +54,7 @@ class StreamReader:
         self.pending: list[Delta] = []
         self.usage: Usage | None = None
         self.prompt_usage: Usage | None = None  # the prompt's part, if the dialect knows it from the start
-        self.reported: Any = None  # what `usage` was read from, or the upstream's words if they cannot be counted
+        self.reported: Any = None  # what `usage` was read from; a report that cannot be counted if there is no other
         self.first_output_at: float | None = None  # monotonic clock
         self.ending: Generation.Ending | None = None
         self._upstream, self._decoder, self._is_implausible = upstream, decoder, is_implausible
@@ -67,12 +67,12 @@ class StreamReader:
 
     @property
     def text_bytes(self) -> int:
-        """Returns the length of the words so far, in bytes of UTF-8."""
+        """Returns the length of the output so far, in bytes of UTF-8."""
         return self.normaliser.text_bytes
 
     @property
     def is_counted(self) -> bool:
-        """Tells whether the upstream has reported a usage since its last words."""
+        """Tells whether the upstream has reported a usage since its last output."""
         return self.usage is not None and self._counted_bytes >= self.text_bytes
 
     def take(self) -> list[Delta]:
@@ -112,7 +112,7 @@ class StreamReader:
     def advance(self) -> None:
         """Reads once. Once every choice has finished, any end of the stream is a good one.
 
-        Raises UpstreamFault (DeadlineExpired among them), ContradictoryUsage, and what the call was aborted with.
+        Raises UpstreamFault (DeadlineExpired among them), ContradictoryUsage, and the exception that aborted the call.
         """
         normaliser, deadlines = self.normaliser, self._upstream.deadlines
         before = len(self.pending)
@@ -201,7 +201,7 @@ class StreamReader:
         return False
 
     def _end(self) -> None:
-        """Ends the answer, at the end of the body or at the dialect's own end, which finishes what is open."""
+        """Ends the answer at the end of the body, or at the dialect's own end, by which open choices are finished."""
         if self.normaliser.has_ended:
             self.normaliser.finish_open(self.pending, is_counted=self.usage is not None)
             self._note_output()

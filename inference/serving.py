@@ -1,7 +1,7 @@
 """Serves a request: admits it, dispatches it upstream, delivers the answer and settles it.
 
 docs/architecture.md#the-path-of-a-completion describes the steps. If its plan fails over, a request whose upstream
-fails goes to the next one (`with_failover`); the plan of an explicit id never does.
+fails goes to the next candidate (`with_failover`); the plan of an explicit id never fails over.
 """
 
 import math
@@ -64,7 +64,7 @@ PROMPT_FACTOR = 2  # of the context length: a provider may enlarge the window be
 
 @dataclass(frozen=True, slots=True)
 class SettledAnswer:
-    """Holds a whole answer that is settled. `adjusted` names the parameters that were changed or dropped upstream."""
+    """Holds a settled whole answer. `adjusted` names the parameters that were changed or dropped for the upstream."""
 
     generation_id: str
     body: dict[str, Any]
@@ -109,13 +109,16 @@ def count(form: WireForm, call: Call, payer: Payer, client: Client, event: Reque
 
 
 def with_failover(admitted: AdmittedRequest, serve: Callable[[AdmittedRequest], Served]) -> Served:
-    """Calls `serve` with one candidate after another until one delivers a first byte, and returns its result.
+    """Calls `serve` with one candidate after another until one succeeds, and returns its result.
+
+    A stream has succeeded with its first output.
 
     A rejection is raised at once, since another provider would reject the request too. The exception is a request that
     is too long for the route: it goes to the candidates with a larger context window.
 
-    Raises UpstreamRejected, or AllProvidersFailed once the last candidate has failed; it is worth a retry if any of the
-    failures is. Without failover the first failure is raised unchanged.
+    Raises UpstreamRejected, or AllProvidersFailed once the last candidate has failed. That error is worth a retry if
+    any of the failures is, and is AllProvidersRateLimited if all of these are rate limits. Without failover the first
+    failure is raised unchanged.
     """
     plan = admitted.resolution.plan
     if not plan.fails_over:
@@ -164,7 +167,7 @@ def _readmit_next(
         except UnpricedRoute:
             continue  # the catalogue has lost the route's price or exchange rate since the candidates were chosen
         except MaxCostExceeded:
-            continue  # what failed is the other route: the client could not have known what this one costs
+            continue  # the other route's failure is raised: the client could not have known what this one costs
     return None
 
 
@@ -178,8 +181,8 @@ def _shortest_wait(failures: list[UpstreamFailed | ProviderTimeout]) -> dict[str
 def dispatch(admitted: AdmittedRequest, call: Call, client: Client, *, is_sent_at_once: bool = False) -> UpstreamCall:
     """Sends `call`, which is in the upstream's shape, and waits for the head of a successful answer.
 
-    If the answer `is_sent_at_once`, no byte comes before it is complete: only the overall budget applies, not that for
-    the first byte.
+    If the answer `is_sent_at_once`, no byte comes before it is complete: only the overall budget applies, not the
+    budget for the first byte.
 
     Raises an ApiError if the upstream fails or rejects the request, ClientLeft and WorkerStopped.
     """
@@ -238,7 +241,7 @@ def _open_upstream(
 
 
 def _error_body(upstream: UpstreamCall) -> bytes:
-    """Reads the body of an unsuccessful answer. A rejection stays one if its body breaks off, by its status."""
+    """Reads the body of an unsuccessful answer. If a rejection's body breaks off, its status alone counts."""
     if upstream.status < 400:
         return b""
     try:

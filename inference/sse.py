@@ -1,7 +1,7 @@
-"""Event streams: telling them from JSON, and taking them apart into the data of their events."""
+"""Tells event streams from JSON, and takes them apart into the data of their events."""
 
 _ENERGY = b": energy "
-_BLANK = b"data:  "  # how data begins that consists of blanks
+_BLANK = b"data:  "  # how data that consists of blanks begins
 _BOM = b"\xef\xbb\xbf"
 _BEGINNINGS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _LONGEST_BEGINNING = max(map(len, _BEGINNINGS))
@@ -69,7 +69,7 @@ class SseParser:
             self._half_line_end = b"\r" if block.endswith(b"\r") else b""
             block = block.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         self._partial.append(block)
-        # Pieces of a long event are joined once: over and over they would take quadratic time.
+        # The pieces of a long event are joined once: joining them at each piece would take quadratic time.
         if block.find(b"\n\n") < 0 and not (block.startswith(b"\n") and self._partial[-2:][0].endswith(b"\n")):
             self._has_rest = True
             return b""

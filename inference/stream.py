@@ -52,8 +52,8 @@ STOPPING = "This replica is stopping."
 class BilledStream:
     """Iterates over the frames of a stream, counts what is delivered and settles once, in `__next__` or `close`.
 
-    `primed()` reads up to the first output. A stream that ends before gets an error status and no bill, and leaves no
-    record unless its usage is contradictory.
+    `primed()` reads up to the first output. A stream that ends before that gets an error status and no bill, and
+    leaves no record unless its usage is contradictory.
     """
 
     def __init__(self, admitted: AdmittedRequest, upstream: UpstreamCall, reader: StreamReader) -> None:
@@ -80,7 +80,7 @@ class BilledStream:
         self.has_checkpoint = False
 
     def primed(self) -> Self:
-        """Waits for the first output or finish. Raises an ApiError if the stream fails before, and ClientLeft."""
+        """Waits for the first output or finish. Raises an ApiError if the stream fails before that, and ClientLeft."""
         try:
             while self._reader.first_output_at is None:
                 if self._reader.ending is not None:
@@ -146,9 +146,9 @@ class BilledStream:
         return frames
 
     def close(self) -> None:
-        """Settles what was delivered, unless that is done: the client has left or the worker is stopping.
+        """Settles what was delivered, unless the stream is settled already.
 
-        If it is not done, the piece handed out last was not written whole.
+        If it is not, the client has left or the worker is stopping, and the last piece was not written whole.
         """
         try:
             if self._settled:

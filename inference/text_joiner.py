@@ -10,8 +10,8 @@ LEAST_RUN = 4  # a read with fewer events is not worth a look
 class TextJoiner:
     """Joins events that differ only in their text, for an answer that is put together before it is sent.
 
-    `one_text` matches an event that says one text and nothing else that adds up. Its groups are the bytes before and
-    after the text.
+    `one_text` matches an event with one text, and with nothing else that would have to be added up. Its groups are the
+    bytes before and after the text.
     """
 
     __slots__ = ("_around", "_one_text")

@@ -114,7 +114,7 @@ class ToolCalls:
         return head, call.name + arguments
 
     def _is_complete(self, name: str) -> bool:
-        """Tells whether a name belongs to a tool, or cannot become one because the upstream changes names."""
+        """Tells whether a name is a tool's, or cannot become a tool's because the upstream changes names."""
         return name in self._names or (bool(name) and not any(each.startswith(name) for each in self._names))
 
     def missing_arguments(self) -> list[Json]:

@@ -27,7 +27,10 @@ class RecordsStillKept(ValueError):
 
 
 def forget(account: Account) -> None:
-    """Removes all names and people of an account. Raises RecordsStillKept."""
+    """Removes all names and people of an account. Raises RecordsStillKept.
+
+    The people may be members of other accounts: `billing.people.forget` erases a single person everywhere.
+    """
     with transaction.atomic():
         account = locked_account(account.pk)
         _require_to_be_over(account)

@@ -1,1 +1,1 @@
-"""Holds the ledger: entries, records, settlement, and the spool and checkpoints that keep requests until then."""
+"""Holds the ledger: entries, records, settlement, and the files and rows that keep requests until they are settled."""

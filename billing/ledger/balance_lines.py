@@ -1,7 +1,7 @@
-"""Keeps the amounts of the balance at which an account's owners are told, and notes when an entry crosses one.
+"""Keeps an account's balance lines: once an entry takes the balance down to such an amount, the owners get a mail.
 
-PostgreSQL's settlements do that in a part of their statement (`settling_statement.py`); SQLite's settlements, and
-corrections on both, by `cross`.
+On PostgreSQL a settlement notes the crossing in a part of its statement (`settling_statement.py`). SQLite's
+settlements, and corrections on both databases, call `cross`.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,10 +30,10 @@ def amounts_of(account_id: UUID) -> list[Decimal]:
 
 
 def set_amounts(account_id: UUID, amounts: Collection[Decimal]) -> None:
-    """Replaces the account's amounts. An amount that stays is not mailed again.
+    """Replaces the account's amounts. The mail about an amount that stays is not repeated.
 
-    A new one is due at once if the balance is not above it. The highest is also written to `Account.low_balance`, which
-    workers of the version before look at.
+    The mail about a new amount is due at once if the balance is not above it. The highest amount is also written to
+    `Account.low_balance`, which workers of the version before read.
     """
     with transaction.atomic():
         # 1. Lock the account against another change, and the wallet against entries.

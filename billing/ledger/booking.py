@@ -68,7 +68,7 @@ def book(
         if generation.terms is not None:
             generation.terms._state.adding = True  # so that the next try writes them again
         raise OperationalError("nothing was booked: a primary that took over has lost the terms")
-    # 4. The earlier call may not have waited for the disk.
+    # 4. Wait for the disk, because the earlier call may not have done so.
     writes.flush(using)
     return Settlement(before.balance_after)
 
@@ -83,8 +83,8 @@ def book_together(batch: Sequence[tuple[UnsettledGeneration, bool]]) -> list[Set
         terms = unsettled.terms.row
         if terms is not None and terms._state.adding:
             _write_terms_in_time(terms)
-    # 2. Write the records and move the balances. Two batches cannot deadlock: each locks its wallets in the order of
-    # accounts, which the caller has made. A batch that counts against quotas locks all its wallets first, and then the
+    # 2. Write the records and move the balances. Two batches cannot deadlock: the caller has sorted both by account, so
+    # they lock wallets in the same order. A batch that counts against quotas locks all its wallets first, and then the
     # counters in their order.
     commits_early = any(_is_crowded(unsettled.figures.account_id) for unsettled, _ in batch)
     uses = [_quota_use(unsettled.figures.total_tokens, unsettled.terms.quota_region) for unsettled, _ in batch]
@@ -245,5 +245,5 @@ def _quota_use(total_tokens: int, region_id: int | None) -> QuotaUse | None:
     """
     if region_id is None:
         return None
-    shard = random.randrange(SHARDS)  # noqa: S311  # spreads load, guards nothing
+    shard = random.randrange(SHARDS)  # noqa: S311  # spreads load; needs no secrecy
     return QuotaUse(region_id, quota.day_of(timezone.now()), shard, min(total_tokens, quota.MOST_AT_ONCE))

@@ -1,9 +1,10 @@
 """Keeps what open streams have delivered so far in the database, and settles it if their worker died.
 
-A stream that has been open for some seconds has a row here, which its worker renews with each beat. A stream whose row
-could not be renewed for 30 s ends itself. Settling removes the row; a row 120 s old was left by a dead worker, and a
-sweep settles it (docs/operations.md#what-dies-and-what-happens). The settling transaction claims the row by deleting
-it, so two sweepers, or a sweeper and the stream itself, cannot both bill. Times are the database's, not the worker's.
+Within a second of its first output a stream gets a row here, which its worker renews every few seconds. A stream whose
+row could not be renewed for 30 s is ended by its worker. Settling removes the row; a row 120 s old was left by a dead
+worker, and a sweep settles it (docs/operations.md#what-dies-and-what-happens). The settling transaction claims the row
+by deleting it, so two sweepers, or a sweeper and the stream itself, cannot both bill. Times are the database's, not the
+worker's.
 """
 
 import logging
@@ -126,7 +127,7 @@ def _settle_orphan(id_: uuid.UUID) -> bool:
             return False
         generation, quota_region = deserialized(claimed.encode())
         if generation.pk != id_:
-            raise BadSerializedGeneration(f"the checkpoint is that of {generation.pk}")
+            raise BadSerializedGeneration(f"the checkpoint holds another generation, {generation.pk}")
         if Generation.objects.using(_USING).filter(pk=id_).exists():
             return False  # the stream wrote this row while it was being settled: it only had to be removed
         book(generation, quota_region=quota_region, using=_USING)

@@ -30,7 +30,7 @@ class BookedCredit:
 
 
 class InvalidAmount(ValueError):
-    """The amount is zero, negative for a grant, or has more digits than a column of money holds."""
+    """The amount is zero, negative for a grant, or not a number, or it or the new balance does not fit its column."""
 
 
 class InvalidReference(ValueError):
@@ -48,7 +48,7 @@ def grant(account_id: uuid.UUID, amount: Decimal, reference: str, *, reason: str
     """
     if not amount.is_finite() or amount <= 0:
         raise InvalidAmount("A grant is an amount above zero.")
-    return _book_once(
+    return _book_reference(
         account_id, LedgerEntry(kind=LedgerEntry.Kind.GRANT, amount=amount, reference=reference, reason=reason)
     )
 
@@ -57,12 +57,12 @@ def correct(account_id: uuid.UUID, amount: Decimal, reference: str, *, reason: s
     """Books a correction, which may be negative. Takes a reason and raises errors as `grant` does."""
     if not amount.is_finite() or amount == 0:
         raise InvalidAmount("A correction is an amount other than zero.")
-    return _book_once(
+    return _book_reference(
         account_id, LedgerEntry(kind=LedgerEntry.Kind.CORRECTION, amount=amount, reference=reference, reason=reason)
     )
 
 
-def _book_once(account_id: uuid.UUID, entry: LedgerEntry) -> BookedCredit:
+def _book_reference(account_id: uuid.UUID, entry: LedgerEntry) -> BookedCredit:
     reference = entry.reference
     if not reference or len(reference) > MAX_REFERENCE_LENGTH or not reference.isprintable():
         raise InvalidReference(f"A reference is 1 to {MAX_REFERENCE_LENGTH} printable characters.")

@@ -56,7 +56,7 @@ class KeyUse:
 
 
 class _FirstUse(NamedTuple):
-    """Holds the row of a key, and what checkpoints and records know of its request."""
+    """Holds the row of a key, and whether its request has a checkpoint or a record."""
 
     id: UUID
     claimed_by: UUID | None
@@ -94,7 +94,7 @@ def claim(use: KeyUse, id_: UUID, *, running: Collection[UUID]) -> UUID:
             return id_
         first = _first_use(use)
         if first is None:
-            continue  # it has just ended without a bill
+            continue  # the earlier request has just ended without a bill
         if first.claimed_by == id_:
             return first.id  # this is a second try: the reply to the first one was lost with its connection
         if first.is_over:
@@ -170,7 +170,7 @@ def _insert(use: KeyUse, id_: UUID) -> bool:
 
 
 def _first_use(use: KeyUse) -> _FirstUse | None:
-    """Reads in one statement what the database knows of the request that holds the key."""
+    """Reads in one statement the row of the request that holds the key, and its traces in the books."""
     record = Generation.objects.filter(pk=OuterRef("pk"))
     rows = IdempotentRequest.objects.filter(
         key_id=use.key_id, endpoint=use.endpoint, name_digest=use.name_digest

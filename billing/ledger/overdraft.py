@@ -1,4 +1,4 @@
-"""Alerts staff to each account whose balance is far below zero, once until the balance has recovered.
+"""Alerts staff once to an account whose balance is far below zero, and again only after it has recovered.
 
 A balance may fall below zero by the cost of requests in flight. A balance far below zero has another cause, such as
 many requests at once or a wrong price. All wallets are scanned every few minutes: an index on balances would have to be

@@ -88,7 +88,8 @@ class RecordColumn:
         return COLUMN_BY_NAME[self.currency_column].read(record) or "" if self.currency_column else self.unit
 
 
-# In the order in which the admin and the API show them. In statements a new column comes last, wherever it stands here.
+# The columns stand in the order in which the admin and the API show them. In statements a new column comes last,
+# wherever it stands here.
 RECORD_COLUMNS = (
     RecordColumn("id"),
     RecordColumn("public_id", Section.REQUEST, STATEMENT, {STATEMENT: "generation_id"}, is_computed=True),

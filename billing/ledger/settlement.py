@@ -19,15 +19,17 @@ from gateway.db.writes import sends_together
 
 from . import spool
 from .booking import Settlement, book, book_together
-from .spool import in_one_line, is_the_databases
+from .spool import first_line_of, is_database_fault
 from .unsettled import UnsettledGeneration
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-RETRY_SECONDS = 5.0
+RETRY_FOR_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.01
 LONGEST_PAUSE_SECONDS = 0.5
-SILENCE_SECONDS = 7.0  # for a database that neither answers nor refuses: above its statement and pool timeouts
+# How long one try waits for a database that neither answers nor refuses: longer than the timeouts of its statements and
+# of the pool.
+SILENCE_SECONDS = 7.0
 LAST_SECONDS = 2.0  # how long an exiting worker waits for settlements; it spools what is left then
 MOST_AT_ONCE = 32  # settlements in one transaction
 SETTLERS = 4
@@ -49,8 +51,8 @@ class _PendingSettlement:
             self.result.set_exception(error)
 
 
-# Accounts that this worker has settled for and not rolled up since (`rollups.WorkerRollups`), least recently checked
-# first.
+# Accounts that this worker has settled for and not rolled up since. `rollups.WorkerRollups` takes them from the front,
+# and puts those that are still behind at the end.
 settled_accounts: dict[uuid.UUID, None] = {}
 _under_way: dict[uuid.UUID, _PendingSettlement] = {}
 _queue: deque[_PendingSettlement] = deque()
@@ -61,8 +63,9 @@ _settlers: "list[gevent.Greenlet[[], None]]" = []
 def settle(unsettled: UnsettledGeneration, *, has_checkpoint: bool = False) -> Settlement:
     """Settles in a greenlet that neither a drain nor a client's disconnect can kill, and waits for it.
 
-    If the database is away for longer than the retries last, or it is unknown whether a commit succeeded, the request
-    goes to the spool and the settlement has no balance. Raises SpoolFailed if spooling fails too.
+    If it cannot be booked within the retries, the request goes to the spool and the settlement has no balance. A retry
+    is safe if it is unknown whether a commit succeeded, because booking is idempotent. Raises SpoolFailed if spooling
+    fails too.
     """
     waiting, key = _PendingSettlement(unsettled, has_checkpoint), unsettled.figures.id
     _under_way[key] = waiting
@@ -103,7 +106,7 @@ def _settle_together() -> None:
         try:
             settled = book_together([(each.unsettled, each.has_checkpoint) for each in batch])
         except Exception as error:  # noqa: BLE001  # each is tried again alone, which shows the faulty one
-            logger.warning("settling %s together failed: %s", len(batch), in_one_line(error))
+            logger.warning("settling %s together failed: %s", len(batch), first_line_of(error))
             settled = [None] * len(batch)
         for each, settlement in zip(batch, settled, strict=True):
             if settlement is None:  # nothing was written, or it is unknown whether it was
@@ -130,19 +133,19 @@ def replay_spool() -> int:
 
 
 def retrying(work: Callable[[], T], name: str) -> T:
-    """Repeats idempotent work after errors of the database (deadlock, locked file, lost connection), for RETRY_SECONDS.
+    """Repeats idempotent work for RETRY_FOR_SECONDS after errors of the database: a deadlock, a lost connection.
 
-    Raises the last error after that, or the first one inside a transaction.
+    Raises the last error after that. Inside a transaction it repeats nothing, and raises the first error.
     """
-    give_up_at, pause = time.monotonic() + RETRY_SECONDS, FIRST_PAUSE_SECONDS
+    give_up_at, pause = time.monotonic() + RETRY_FOR_SECONDS, FIRST_PAUSE_SECONDS
     while True:
         try:
             return _attempt(work)
         except (OperationalError, InterfaceError) as error:
             if time.monotonic() + pause > give_up_at or connections["settlement"].in_atomic_block:
                 raise
-            logger.warning("settling %s again after: %s", name, in_one_line(error))
-        gevent.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  # spreads retries, guards nothing
+            logger.warning("settling %s again after: %s", name, first_line_of(error))
+        gevent.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  # spreads retries; needs no secrecy
         pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
 
@@ -155,8 +158,8 @@ def _book_or_spool(unsettled: UnsettledGeneration, has_checkpoint: bool) -> Sett
     except Exception as error:
         if connections["settlement"].in_atomic_block:
             raise  # the caller has a transaction of its own, and decides what to do
-        is_ours = not is_the_databases(error)
-        logger.log(logging.ERROR, "settling %s failed: %s", unsettled.public_id, in_one_line(error), exc_info=is_ours)
+        is_ours = not is_database_fault(error)
+        logger.log(logging.ERROR, "settling %s failed: %s", unsettled.public_id, first_line_of(error), exc_info=is_ours)
         spool.put(unsettled)
         return Settlement(None)
 
@@ -166,7 +169,7 @@ def _attempt(work: Callable[[], T]) -> T:
     silence = gevent.Timeout.start_new(SILENCE_SECONDS)
     try:
         return work()
-    except gevent.Timeout as caught:  # a Timeout is not an Exception, after which the pool would retry
+    except gevent.Timeout as caught:  # a BaseException: the pool would catch an Exception and try another connection
         if caught is not silence:
             raise
         raise OperationalError("the database does not answer") from None

@@ -1,7 +1,8 @@
 """Holds the statement that settles a request on PostgreSQL, in one round trip.
 
-Each part of its WITH is a constant. `wallet_update` locks the wallet. The record, its ledger entry and the quota's
-counter read a part before them, so they are written under that lock, or not at all if the wallet was not updated.
+Each part of its WITH is a constant. `wallet_update` locks the wallet. The parts that write the record, its ledger entry
+and the quota's counter select from an earlier part, so they write under that lock, or nothing if the wallet was not
+updated.
 Parameters have the names of the record's columns, or `quota_` and a name of QuotaUse; `settling_statement` numbers
 them.
 """
@@ -30,8 +31,8 @@ class QuotaUse(NamedTuple):
 
 
 # Locks the wallet and debits the cost. It finds no wallet if the record existed when the statement began, or if the
-# terms are missing, as after a failover that lost the latest writes. If another call writes the record after that, the
-# next part violates the primary key, and everything is rolled back.
+# terms are missing, as after a failover that lost the latest writes. If another call writes the record after the
+# statement began, the next part violates the primary key, and everything is rolled back.
 UPDATE_WALLET = """
     wallet_update AS (
         UPDATE billing_wallet
@@ -68,7 +69,7 @@ INSERT_ENTRY = """
     )"""
 
 # Adds the cost to what is spent of each budget that the request counts against: its account's, its key's and its tags'.
-# Sums of periods that have ended begin anew (`spending.begin_of` has the rule). `day` never goes back, as a clock may.
+# Sums of periods that have ended begin anew (`spending.begin_of` has the rule). `day` never goes back, but a clock may.
 ADD_TO_SPENDING = """
     spending AS (
         UPDATE billing_spending s

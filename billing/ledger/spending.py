@@ -84,7 +84,7 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """Holds a budget, whose it is, and how many units of money are spent and left of it."""
+    """Holds a budget with its policy, and how many units of money are spent and left of it on the day `today`."""
 
     policy: AppliedPolicy
     budget: Budget
@@ -134,7 +134,7 @@ def states_of(policy: Policy, today: date) -> Iterator[BudgetState]:
 
 
 def lines_of(rules: Rules) -> list[dict[str, int | str]]:
-    """Returns the amounts at which alerts of a policy are due, as `Spending.lines`."""
+    """Returns the amounts at which a policy's alerts are due, in the form of `Spending.lines`."""
     return [
         {
             "period": budget.period,
@@ -189,9 +189,9 @@ def add(generation: Generation, using: str) -> None:
 
 
 def write_alerts(row: Spending, added: Decimal | None, now: datetime, using: str = "default") -> None:
-    """Writes the alerts of lines that the last `added` amount has crossed; of all that are reached if it is None.
+    """Writes an alert for each line that the amount `added` has crossed; if it is None, for each line that is reached.
 
-    Only the periods that run at the time `now` count.
+    Only the periods that contain the time `now` count.
     """
     today = max(row.day, now.astimezone(UTC).date())
     sums = Sums.of_row(row)
@@ -234,9 +234,10 @@ def restart(policy: Policy, today: date, already: "list[Decimal]", since: dateti
 def exclude_settlements() -> None:
     """Waits for the settlements that run now, and lets new ones wait, until the end of the transaction.
 
-    A statement that waits for the wallet would not see a row of Spending that is committed meanwhile. It locks its
-    tables before it takes the snapshot that decides which rows it sees. Raises OperationalError after LOCK_SECONDS,
-    since the settlements of all accounts wait behind this. On SQLite, a transaction that writes is the only one.
+    It locks the table of Spending, because a lock on the wallet comes too late: a settlement that waits for its wallet
+    has taken its snapshot already, and does not see a row of Spending that is committed meanwhile. A settlement that
+    waits for the table takes its snapshot afterwards. Raises OperationalError after LOCK_SECONDS, because the
+    settlements of all accounts wait meanwhile. On SQLite there is nothing to do: only one transaction can write.
     """
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:

@@ -40,13 +40,13 @@ class SpoolFailed(OSError):
     """The request could not be spooled: neither the database nor the disk has it."""
 
 
-def is_the_databases(error: BaseException) -> bool:
+def is_database_fault(error: BaseException) -> bool:
     """Tells whether the database is at fault (away, locked, read-only, full, not migrated) rather than the record."""
     return isinstance(error, Error) and not isinstance(error, DataError | IntegrityError)
 
 
-def in_one_line(error: BaseException) -> str:
-    """Returns the first line of an error's text: a database may add several."""
+def first_line_of(error: BaseException) -> str:
+    """Returns the first line of an error's text, which may have several if it comes from a database."""
     return str(error).strip().split("\n", 1)[0]
 
 
@@ -160,7 +160,7 @@ def _replay_one(claim: Path, path: Path, settle: Settle) -> bool:
         generation, quota_region = deserialized(_verified(claim.read_bytes()))
         settle(generation, quota_region)
     except Exception as error:
-        if is_the_databases(error) or isinstance(error, OSError):
+        if is_database_fault(error) or isinstance(error, OSError):
             raise
         logger.error("the spooled outcome %s cannot be settled and is set aside: %r", path.name, error)  # noqa: TRY400
         claim.rename(path.with_suffix(POISON))

@@ -251,7 +251,7 @@ def deserialized(content: bytes) -> tuple[Generation, int | None]:
 
 
 def _read(field: "Field[Any, Any]", columns: dict[str, Any]) -> Any:
-    """Reads a column. One that an upgrade has added since is filled with its default or null."""
+    """Reads a column. If an upgrade has added it since, returns its default or null; a `db_default` does not count."""
     if field.attname not in columns and not field.primary_key and (field.null or field.has_default()):
         return field.get_default()
     return field.to_python(columns[field.attname])

@@ -73,7 +73,7 @@ class Generation(FrozenColumns):
     fallback_reason = models.CharField(max_length=40, null=True)  # noqa: DJ001
     providers_attempted = models.JSONField(default=list)
     providers_skipped = models.JSONField(null=True)
-    # Routes that an `auto/…` request did not use, with the rule that excluded each (`catalogue.routing.plan.Excluded`).
+    # Routes that an `auto/…` request did not use, with the rule that excluded each (`plan.ExcludedRoute`).
     routes_excluded = models.JSONField(null=True)
     tags = models.CharField(max_length=MOST_TAGS * (LONGEST_TAG + 1), null=True)  # noqa: DJ001  # the key's, as in ApiKey
     eu_sovereign = models.BooleanField(null=True)

@@ -95,7 +95,7 @@ _FIRST_COLUMNS = (
     "credits",
     "closing_balance",
     "reconciled",
-    # of a record again
+    # columns of a record again
     "key_id",
 )
 STATEMENT_COLUMNS = (*_FIRST_COLUMNS, *(name for name in _OF_A_RECORD if name not in _FIRST_COLUMNS))

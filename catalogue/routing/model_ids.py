@@ -1,4 +1,7 @@
-"""Parses the ids of models: explicit ones, auto ids and aliases."""
+"""Parses the ids of models: explicit ones, auto ids and aliases.
+
+Unknown ids are refused in `pinning` (explicit ones), `selection` (auto ids) and `aliases.resolve`.
+"""
 
 import re
 from dataclasses import dataclass

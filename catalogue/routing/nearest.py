@@ -1,4 +1,4 @@
-"""Suggests ids that resemble an unknown one. Has an index of three-letter pieces: clients may ask for thousands."""
+"""Suggests ids that resemble an unknown one, by an index of three-letter pieces: clients may request thousands."""
 
 import heapq
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""Ranks the routes of an `auto/…` id. An unknown figure ranks last."""
+"""Ranks the routes of an `auto/…` id by EU sovereignty, carbon and cost. An unknown figure ranks last."""
 
 import os
 import socket
@@ -74,7 +74,7 @@ def eligible(
 ) -> Sequence[Route]:
     """Returns the routes that can take a request; `held` are the region ids whose quota is used up.
 
-    All routes must pass `check`, the request's policies.
+    Only routes that pass `check`, the request's policies, are returned.
 
     Raises the error of the first rule that leaves no route.
     """

@@ -1,4 +1,4 @@
-"""Keeps this worker's copy of the catalogue, which is replaced within a second of any change."""
+"""Keeps this worker's copy of the catalogue, which is replaced within two seconds of any change."""
 
 import logging
 import os

@@ -1,1 +1,1 @@
-"""Everything about the database: Django's backend and its pool, the workers' own sessions, outages, migrations."""
+"""Holds everything about the database: Django's backend and pool, the workers' own sessions, outages, migrations."""

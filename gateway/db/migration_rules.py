@@ -1,4 +1,6 @@
-"""Checks migrations, which run while the previous release still serves. A squashed one stands for its originals.
+"""Checks migrations, which run while the previous release still serves.
+
+A squashed migration is checked instead of its originals.
 
 A migration may break a rule if it says why: `reviewed = "nothing has read the column since 1.4"`.
 """

@@ -9,7 +9,7 @@ PARTITIONED = "SELECT 1 FROM pg_class WHERE oid = to_regclass(%s) AND relkind = 
 
 
 class AddIndexOnline(AddIndex):
-    """Adds an index without stopping writers; run again, it replaces a failed one. Its migration is not `atomic`."""
+    """Adds an index without stopping writers, and replaces one that failed. Its migration has `atomic = False`."""
 
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
@@ -23,7 +23,7 @@ class AddIndexOnline(AddIndex):
         with connection.cursor() as cursor:
             cursor.execute(PARTITIONED, [model._meta.db_table])
             concurrently = cursor.fetchone() is None
-            # It blocks nothing while it waits for other transactions to end, so it may wait without a limit.
+            # A concurrent build blocks nothing while it waits for other transactions, so it may wait without a limit.
             cursor.execute("SELECT current_setting('lock_timeout')")
             lock_timeout = cursor.fetchone()[0]
         schema_editor.execute("SET statement_timeout = 0")

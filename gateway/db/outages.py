@@ -7,7 +7,7 @@ import psycopg
 from django.db import InterfaceError, OperationalError
 
 EVERY_SECONDS = 60.0
-# A service that is away, full or silent. Any other error is a bug, whose traceback is logged once.
+# Errors of a service that is away, full or silent. Any other error is a bug, whose traceback is logged once.
 AWAY = (OperationalError, InterfaceError, psycopg.OperationalError, OSError)
 
 

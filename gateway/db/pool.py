@@ -1,4 +1,4 @@
-"""Bounds waits for the database and returns connections to the pool. Under gevent, each belongs to a greenlet."""
+"""Bounds waits for the database, and returns connections to the pool. In a worker, each belongs to a greenlet."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ WORK_SECONDS = 35.0
 
 @contextmanager
 def answering_within(seconds: float) -> Iterator[None]:
-    """Bounds the wait for each statement within it; then closes the connection and raises OperationalError."""
+    """Bounds the wait for each statement inside. After it, closes the connection and raises OperationalError."""
     token = patience.set(seconds)
     try:
         yield
@@ -42,7 +42,7 @@ def on_a_live_connection(read: Callable[[], T]) -> T:
 
 
 def in_the_pool() -> int:
-    """Returns how many wait for one of Django's connections; 0 on SQLite, which has no pool."""
+    """Returns how many greenlets wait for one of Django's connections; 0 on SQLite, which has no pool."""
     pool = getattr(connections["default"], "pool", None)
     return 0 if pool is None else int(pool.get_stats().get("requests_waiting", 0))
 

@@ -18,7 +18,7 @@ from .sessions import Statement, integer, moment, sessions_of
 
 
 class _JoinedTexts:
-    """Is PostgreSQL's aggregate `string_agg` for SQLite, which has it from version 3.44 on."""
+    """Provides PostgreSQL's aggregate `string_agg` on SQLite, which has its own only from version 3.44 on."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []

@@ -21,7 +21,8 @@ from .postgresql.base import NOT_THE_PRIMARY
 
 READABLE, WRITABLE = 1, 2  # events of gevent's watchers
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # a binary timestamp counts microseconds from here
-# Longer than the statement timeout of that database (5 s): after it the connection must be dead.
+# How long a statement of a settlement may take. The statement timeout of that database is shorter (5 s), so the
+# connection is dead if it has not answered by then.
 SETTLEMENT_SECONDS = 7.0
 LOOK_SECONDS = 1.0
 GOOD = frozenset({ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK})
@@ -62,7 +63,7 @@ class Session:
                 continue
         except psycopg.Error as error:
             raise db.OperationalError(str(error)) from error
-        # Not reached after an error: a session in the middle of a statement `is_lost`.
+        # This is not reached after an error, so a session that failed in the middle of a statement `is_lost`.
         self.busy_since = 0.0
         return self._good(result)
 
@@ -86,10 +87,10 @@ class Session:
             results = []
             for number in range(len(work) + len(after_commit)):
                 if number == len(work):
-                    self._result()  # the first sync's
+                    self._result()  # the result of the first sync
                 results.append(self._result())
-                self._result()  # the None after each
-            self._result()  # the last sync's
+                self._result()  # the None after each result
+            self._result()  # the result of the last sync
             self._pgconn.exit_pipeline_mode()
         except psycopg.Error as error:
             raise db.OperationalError(str(error)) from error
@@ -156,7 +157,7 @@ class Session:
 
 
 class _Places(BoundedSemaphore):  # type: ignore[misc]  # gevent ships no types
-    # counts waits and their seconds
+    # It also counts the waits and their seconds.
     def __init__(self, size: int) -> None:
         super().__init__(size)
         self.waits, self.wait_seconds = 0, 0.0

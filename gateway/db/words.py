@@ -15,7 +15,7 @@ class HasWord(Lookup[Any]):
         return f" {self.rhs} "
 
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
-        # A word is found by taking it away: `replace` is the one function for this that both databases have.
+        # A word is looked for by removing it: `replace` is the only function for this that both databases have.
         column, column_params = self.process_lhs(compiler, connection)
         word, word_params = self.process_rhs(compiler, connection)
         padded = f"' ' || {column} || ' '"

@@ -1,7 +1,7 @@
 """Runs PostgreSQL's statements that write and return a row.
 
 This module alone decides between the worker's own sessions and Django's connections. Callers give the parameters as
-PostgreSQL's text, so that values which many statements share are encoded once, and get Python values.
+PostgreSQL's text, so that values that many statements share are encoded once. They get Python values.
 """
 
 from collections.abc import Sequence

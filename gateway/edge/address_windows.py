@@ -22,9 +22,9 @@ class Rate(NamedTuple):
 class AddressWindows(Protocol):
     """Counts requests of addresses, each in a window of its own.
 
-    A window begins with the first request of its address, and all of it ends `rate.seconds` later. So up to twice the
-    limit fits around its end, which the rule of a key's windows (accounts/rate_window_rule.py) prevents. But it is one
-    number whether it lasts a second or a day, and this limit need not be exact.
+    A window begins with the first request of its address, and ends as a whole `rate.seconds` later. So up to twice the
+    limit may come at once around its end, which the rule of a key's windows (accounts/rate_window_rule.py) prevents.
+    This limit need not be as exact, and its window is a single number, whether it lasts a second or a day.
     """
 
     def count(self, address: str, rate: Rate) -> int:

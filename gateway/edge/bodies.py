@@ -20,7 +20,7 @@ from .json_bounds import bound_counts, holds_an_integer_beyond_64_bits
 
 BLOCK_BYTES = 64 * 1024
 QUOTE_LENGTH = 50
-MAX_MEMBERS = 500  # of the object itself: each is looked at and copied several times on its way
+MAX_MEMBERS = 500  # of the object itself, because each is read and copied several times
 
 
 def too_large() -> RequestTooLarge:
@@ -103,7 +103,7 @@ def _read_chunked(stream: Any, held: HeldBody | None) -> bytes:
     while block := stream.read(BLOCK_BYTES):
         total += len(block)
         if total > settings.GATEWAY_MAX_BODY_BYTES:
-            stream.reader.req.force_close()  # gunicorn's: the answer says that the rest of the body is not read
+            stream.reader.req.force_close()  # gunicorn then sends `Connection: close`: the rest is not read
             raise too_large()
         if held is not None:
             held.take(len(block))

@@ -1,7 +1,7 @@
 """Checks a request's values, member by member.
 
 A check returns the value that it accepts. It raises a `fault` whose path begins at the value it was given; the caller
-adds the way there.
+prepends the path of that value.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -32,7 +32,7 @@ def text_in(owner: Mapping[str, Any], name: str) -> str:
 
 
 def optional(owner: Mapping[str, Any], name: str, kind: type, expected: str) -> Any:
-    """Returns a member that may be absent or null, and else must have this JSON type."""
+    """Returns a member that may be absent or null, and otherwise must have this JSON type."""
     value = owner.get(name)
     return value if value is None else require(value, kind, f".{name}", expected)
 

@@ -104,7 +104,7 @@ def response_bytes(status_line: str, first: dict[str, str], error: ApiError, env
 
 
 def render(error: ApiError, request: HttpRequest | None = None) -> HttpResponseBase:
-    """Returns the response for an error as an object of Django's."""
+    """Returns the response for an error as Django's HttpResponse."""
     return plain(error, None if request is None else request.META).for_django()
 
 
@@ -114,7 +114,7 @@ def refusal_page(error: RequestTooLarge | WorkerBusy) -> HttpResponse:
     context = {"status": error.status, "title": title, "message": error.message}
     page = HttpResponse(render_to_string("refused.html", context), status=error.status, headers=error.headers)
     page._has_been_logged = True  # type: ignore[attr-defined]
-    return _kept_by_nobody(page)
+    return _never_cached(page)
 
 
 def from_exception(error: Exception, doing: str = UNNAMED_STEP) -> ApiError:
@@ -196,7 +196,7 @@ def handler400(request: HttpRequest, exception: Exception) -> HttpResponseBase: 
 
 def handler403(request: HttpRequest, exception: django.PermissionDenied) -> HttpResponse:
     """Answers with a page that says what is not permitted, in the exception's words if it has some."""
-    return _kept_by_nobody(render_page(request, "403.html", {"words": str(exception)}, status=403))
+    return _never_cached(render_page(request, "403.html", {"words": str(exception)}, status=403))
 
 
 def handler404(request: HttpRequest, exception: Http404) -> HttpResponseBase:  # noqa: ARG001  # Django passes it by name
@@ -205,7 +205,7 @@ def handler404(request: HttpRequest, exception: Http404) -> HttpResponseBase:  #
         return HttpResponseRedirect(address)
     asks_for_a_page = request.resolver_match is not None or _takes_html(request)
     if asks_for_a_page and not is_api(request):
-        return _kept_by_nobody(render_page(request, "404.html", status=404))
+        return _never_cached(render_page(request, "404.html", status=404))
     below = f"{API_PREFIXES[0].rstrip('/')}{request.path_info}"
     hint = f". Did you mean {below}?" if not is_api(request) and is_valid_path(below) else ""
     return render(NotFound(f"Unknown path: {request.path}{hint}"), request)
@@ -243,10 +243,10 @@ def not_allowed_page(request: HttpRequest, allow: str) -> HttpResponse | None:
         return None
     page = render_page(request, "405.html", status=405)
     page.headers["Allow"] = allow
-    return _kept_by_nobody(page)
+    return _never_cached(page)
 
 
-def _kept_by_nobody(page: HttpResponse) -> HttpResponse:
+def _never_cached(page: HttpResponse) -> HttpResponse:
     add_never_cache_headers(page)
     return page
 

@@ -1,4 +1,4 @@
-"""Bounds the JSON of a client by its bytes, before it is parsed or in addition to parsing."""
+"""Bounds the JSON of a client by looking at its bytes, before or after it is parsed."""
 
 import re
 
@@ -7,16 +7,16 @@ from ..server.turns import pause
 
 COUNT_ABOVE_BYTES = 1024 * 1024
 MAX_CONTAINERS = 200_000  # objects and arrays
-MAX_COMMAS = 1_000_000  # every scalar has one beside it
+MAX_COMMAS = 1_000_000  # nearly every scalar has one next to it
 COUNTED_AT_ONCE = 256 * 1024
-# orjson turns integers beyond 64 bits into floats. They have 19 digits and more.
+# orjson turns integers beyond 64 bits into floats. They have 19 digits or more.
 _LONG = 19
-_STEPS = (9, 6, 1)  # among every ninth byte a long integer has two digits in a row, among every sixth three
+_STEPS = (9, 6, 1)  # a long integer covers two in a row of every ninth byte, and three of every sixth
 _EACH_DIGIT_A_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
 _STRING = re.compile(rb'"[^"]*"')
 _LONG_INTEGER = re.compile(rb"[\[:,\s](-?\d{19,}+)(?![.eE])")
 _SIXTY_FOUR_BITS = range(-(2**63), 2**64)
-_LONGEST_OF_64_BITS = 20  # characters, of both ends
+_LONGEST_OF_64_BITS = 20  # characters of the smallest and of the largest one
 
 
 def bound_counts(body: bytes) -> None:

@@ -162,7 +162,7 @@ class NotAllowedMiddleware:
 
 
 def _explanation(request: HttpRequest) -> HttpResponse | None:
-    # replaces an endless redirect to HTTPS
+    # The explanation replaces an endless redirect to HTTPS.
     says_how = not settings.GATEWAY_TRUSTED_PROXIES or "HTTP_X_FORWARDED_PROTO" in request.META
     if says_how or request.is_secure() or not settings.SECURE_SSL_REDIRECT:
         return None

@@ -1,7 +1,7 @@
 """Refuses inference requests that an overloaded worker cannot serve, by writing to their sockets.
 
-If more requests than GATEWAY_MAX_WAITING wait for a database connection, further ones are refused once their head is
-read. They have no events of their own: the beat reports their number.
+While GATEWAY_MAX_WAITING requests wait for a database connection, further ones are refused once their head is read.
+They have no events of their own: the beat reports their number.
 """
 
 import functools
@@ -112,7 +112,7 @@ READINGS = [
 
 @functools.lru_cache(maxsize=32)
 def _busy(path: str, keeps: bool, second: int) -> bytes:
-    # NO_ID stands where the request's id belongs
+    # NO_ID stands in the place of the request's id.
     first = {"Server": SERVER, "Date": util.http_date(second), "Connection": "keep-alive" if keeps else "close"}
     environ = {"PATH_INFO": path, EVENT: RequestEvent("POST", id=UUID(int=0))}
     return response_bytes("503 Service Unavailable", first, WorkerBusy(BUSY), environ)

@@ -10,7 +10,7 @@ RULE = "must be an RFC 3339 date-time with an offset, such as 2026-10-30T12:00:0
 
 
 class InvalidMoment(ValueError):
-    """Is raised for text that is malformed, lacks an offset, or is outside the years 1 to 9999."""
+    """The text is malformed, lacks an offset, or is outside the years 1 to 9999."""
 
 
 def to_text(moment: datetime) -> str:

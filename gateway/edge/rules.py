@@ -57,7 +57,7 @@ def answer_request(
     refuse: Callable[[Exception], Response],
     endpoint: str = "",
 ) -> tuple[RequestEvent, Response]:
-    """Begins the event of a request, and answers it with what `answer` returns, or `refuse` makes of its exception.
+    """Begins the event of a request, and answers it by `answer`, or by `refuse` if `answer` raises an exception.
 
     The response gets the request's id. Database connections are returned first: a client that reads slowly must not
     keep one while its answer is written.

@@ -1,1 +1,1 @@
-"""Serves all pages: the base of the admin, static files, formats, mail."""
+"""Holds what all pages and the admin share: base classes of the admin, static files, formats of dates, and mail."""

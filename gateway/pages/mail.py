@@ -1,5 +1,7 @@
-"""Sends mail in the background of a request."""
-# The answer neither waits for the mail server nor reveals what it said.
+"""Sends mail, at once or in the background of a request.
+
+In the background, the request's answer neither waits for the mail server nor reveals what it said.
+"""
 
 import logging
 import threading
@@ -14,10 +16,11 @@ from ..db.outages import Outage
 
 logger = logging.getLogger(__name__)
 outage = Outage("a mail could not be sent", logger.error)
-SERVER_SECONDS = 20.0  # each step of talking to the mail server
-# RFC 3834, section 5, and the equivalent of Exchange: no absence notes in reply.
-AUTOMATIC = {"Auto-Submitted": "auto-generated", "X-Auto-Response-Suppress": "All"}
-LAST_SECONDS = 5.0  # how long a worker that stops waits for mails
+STEP_SECONDS = 20.0  # each step of talking to the mail server
+# Ask mail servers for no automatic replies, such as out-of-office notes: by RFC 3834, section 5, and by the header of
+# Exchange.
+NO_AUTOMATIC_REPLIES = {"Auto-Submitted": "auto-generated", "X-Auto-Response-Suppress": "All"}
+STOP_SECONDS = 5.0  # how long a worker that stops waits for mails
 _under_way: set[threading.Thread] = set()
 
 
@@ -25,20 +28,22 @@ def send(message: EmailMessage) -> None:
     """Sends a mail and waits for the mail server. Raises OSError or SMTPException."""
     # Django would use the machine's name as the id's domain, and reveal it.
     domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2]
-    message.extra_headers = AUTOMATIC | {"Message-ID": make_msgid(domain=punycode(domain))} | message.extra_headers
-    message.connection = get_connection(timeout=SERVER_SECONDS)
+    message.extra_headers = (
+        NO_AUTOMATIC_REPLIES | {"Message-ID": make_msgid(domain=punycode(domain))} | message.extra_headers
+    )
+    message.connection = get_connection(timeout=STEP_SECONDS)
     message.send()
 
 
 def send_in_background(message: EmailMessage) -> None:
-    """Sends a mail in a thread (in a worker, a greenlet), and logs a failure."""
+    """Sends a mail in a thread, which in a worker is a greenlet, and logs a failure."""
     # The log does not show the message, because its addresses and links are private.
     thread = threading.Thread(target=_send, args=(message,), name="mail", daemon=True)
     _under_way.add(thread)
     thread.start()
 
 
-def finish(seconds: float = LAST_SECONDS) -> None:
+def finish(seconds: float = STOP_SECONDS) -> None:
     """Waits until all mails are sent, at most `seconds`."""
     deadline = time.monotonic() + seconds
     for thread in list(_under_way):

@@ -20,7 +20,7 @@ from ..db.pool import WORK_SECONDS, answering_within, release_all
 
 logger = logging.getLogger(__name__)
 Hook = Callable[[], None]
-RETRY_SECONDS = 5.0  # after periodic work failed, so that it is soon done once the database is back
+RETRY_AFTER_SECONDS = 5.0  # after periodic work failed, so that it is soon done once the database is back
 
 
 class MetricReading(NamedTuple):
@@ -83,8 +83,8 @@ def _outage_of(hook: Hook) -> Outage:
 class Periodic:
     """Runs `work` every so many seconds, in its own greenlet.
 
-    If `work` returns True it runs again with the next beat; if it fails, after RETRY_SECONDS. `spread` starts it at a
-    random time, so that workers do not run it all at once.
+    If `work` returns True it runs again with the next beat; if it fails, after RETRY_AFTER_SECONDS. `spread` starts it
+    at a random time, so that workers do not run it all at once.
     """
 
     def __init__(self, every: float, work: Callable[[], object], *, spread: bool = False) -> None:
@@ -96,7 +96,7 @@ class Periodic:
     def __call__(self) -> None:
         now = time.monotonic()
         if now >= self._due_at and (self._greenlet is None or self._greenlet.ready()):
-            self._due_at, self._next_at = now + min(self._every, RETRY_SECONDS), now + self._every
+            self._due_at, self._next_at = now + min(self._every, RETRY_AFTER_SECONDS), now + self._every
             self._greenlet = gevent.spawn(run_each, [self._once])
 
     def _once(self) -> None:

@@ -14,7 +14,8 @@ from . import odd_json
 # The upstream rejects the request for its content: another provider or another try would not help. 404 is not one of
 # them: it means that the catalogue's name of the model is wrong, so another provider may serve the request.
 REJECTED_STATUSES = frozenset({400, 413, 422})
-# The message may hold a fragment of the operator's key. (401 and 402 are a `Trouble`, whose message is never used.)
+# The message of such an error is not passed on: it may hold a fragment of the operator's key. (A 401 or 402 is a
+# `Trouble`, whose message is never used.)
 FORBIDDEN = 403
 RATE_LIMITED = 429
 CONTEXT_OVERFLOW = "context_length_exceeded"
@@ -28,7 +29,10 @@ class Trouble(StrEnum):
     LOCKED = "has locked the operator's account"
 
 
-REFUSES_THE_GATEWAY = "refuses the gateway itself, not this request; the gateway's operator is told"
+# What clients read instead of a trouble.
+TROUBLE_WORDS = "refuses the gateway itself, not this request; the gateway's operator is told"
+# The status with which a trouble is reported, whatever status the upstream sent. A bare 401 or 402 means a trouble
+# too; a bare 403 does not.
 STATUS_OF: Mapping[Trouble, int] = {Trouble.EMPTY: 402, Trouble.KEY: 401, Trouble.LOCKED: 403}
 # Troubles by an error's code, type or reason, with any status; in lower case and without separators.
 TROUBLES: Mapping[str, Trouble] = {
@@ -178,7 +182,7 @@ class ReportedError(UpstreamFault):
     def __init__(self, report: ErrorReport) -> None:
         message = f"reported an error: {report.words}" if report.words else "answered with an error"
         if report.trouble is not None:
-            message = REFUSES_THE_GATEWAY
+            message = TROUBLE_WORDS
         super().__init__(message, status=report.status)
         self.report = report
 

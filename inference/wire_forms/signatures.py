@@ -1,10 +1,10 @@
-"""Packs what a provider signed or encrypted for the next turn into envelopes: texts that clients send back unread.
+"""Packs what a provider signed or encrypted into envelopes: texts that clients send back unread with the next turn.
 
 Gemini signs its tool calls (`extra_content`) and refuses the next turn without the signature; OpenRouter encrypts
 reasoning (`reasoning_details`). Chats have fields for these. In Responses the envelope is the `encrypted_content` of a
 reasoning item. In Messages it is appended to a tool call's id, because Claude Code drops the `signature` of thinking
-if the answer's model differs from the requested one, as it always does with an alias. Only what has no call, or comes
-after the last call, goes into `signature`.
+if the answer's model differs from the requested one, as it always does with an alias. What belongs to no call, or comes
+after the last one, goes into the `signature` of thinking.
 
 An envelope holds all that was signed up to that point, so the last one of an answer counts. It names its provider, and
 its content is never sent to another one.
@@ -29,7 +29,7 @@ Json = dict[str, Any]
 PREFIX = "gw1."
 # An id with an envelope, in the characters that Anthropic's API allows in ids.
 SIGNED_ID = re.compile(r"(?P<id>.+?)_gw1_(?P<envelope>[A-Za-z0-9_-]+)", re.DOTALL)
-TO_ID, FROM_ID = str.maketrans("+/", "-_", "="), str.maketrans("-_", "+/")
+BASE64_TO_ID, ID_TO_BASE64 = str.maketrans("+/", "-_", "="), str.maketrans("-_", "+/")
 SIGNED_LISTS = ("reasoning_details", "thinking_blocks")
 SIGNED_MEMBERS = (*SIGNED_LISTS, "extra_content")
 # The first is from Google's own endpoint, the second from LiteLLM in front of it.
@@ -81,7 +81,8 @@ class Signatures:
     def envelope(self, *, repeats: bool = False) -> str:
         """Returns an envelope with all that was signed so far.
 
-        Returns an empty text if nothing is new since the last envelope; with `repeats`, only if nothing was signed.
+        Returns an empty text if nothing was signed since the last envelope. With `repeats`, it then returns the same
+        envelope again.
         """
         if not (self.is_pending or (repeats and self._is_signed)):
             return ""
@@ -97,14 +98,14 @@ def envelope_of(content: Any) -> str:
 
 def signed_id(identity: str, envelope: str) -> str:
     """Appends the envelope, unless it is empty, to the id of a call."""
-    return f"{identity}_gw1_{envelope.removeprefix(PREFIX).translate(TO_ID)}" if envelope else identity
+    return f"{identity}_gw1_{envelope.removeprefix(PREFIX).translate(BASE64_TO_ID)}" if envelope else identity
 
 
 def parts_of_id(identity: str) -> tuple[str, str]:
     """Splits the id of a call into the provider's own id and the envelope, which is empty for most calls."""
     if (found := SIGNED_ID.fullmatch(identity)) is None:
         return identity, ""
-    text = found["envelope"].translate(FROM_ID)
+    text = found["envelope"].translate(ID_TO_BASE64)
     return found["id"], f"{PREFIX}{text}{'=' * (-len(text) % 4)}"
 
 

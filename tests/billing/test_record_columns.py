@@ -4,7 +4,7 @@ from dataclasses import fields
 
 from billing.ledger.record_columns import COLUMN_BY_NAME, RECORD_COLUMNS, ROLLED_UP
 from billing.ledger.unsettled import RequestColumns
-from billing.models import FROZEN, DailyUsage, Generation
+from billing.models import FROZEN, DailyUsage, FrozenTerms, Generation
 from billing.usage import statement
 from billing.usage.recomputation import COSTS, FOOTPRINT, Record
 from billing.usage.rollups import GROUP, KNOWN_BY, SINCE_THE_FIRST_DAY, SUMS
@@ -14,6 +14,26 @@ from catalogue.pricing import Footprint
 STORED = [column for column in RECORD_COLUMNS if not column.is_computed]
 OF_THE_ROUTE = {"provider", "model", "region", "dialect", "currency"}
 DECIDED_BY_SETTLING = {"created_at", "balance_after", "terms_id"}
+REQUIRED_SINCE_THE_FIRST_VERSION = {
+    "id",
+    "created_at",
+    "account_id",
+    "key_id",
+    "endpoint",
+    "ending",
+    "provider",
+    "model",
+    "region",
+    "routing_mode",
+    "providers_attempted",
+    "uncached_prompt_tokens",
+    "completion_tokens",
+    "prompt_tokens",
+    "interrupted",
+    "usage_estimated",
+    "currency",
+    "duration_ms",
+}
 STATEMENT_HEADER = (
     "line,generation_id,created_at,key,endpoint,model,provider,region,requested_alias,requested_auto,alias_id,"
     "prompt_tokens,completion_tokens,total_tokens,usage_estimated,interrupted,ledger_seq,currency,cost,balance_after,"
@@ -41,6 +61,13 @@ def test_the_columns_of_the_terms_are_frozen() -> None:
 def test_every_column_is_settled() -> None:
     settled = {*RequestColumns._fields, *FROZEN, *OF_THE_ROUTE, *DECIDED_BY_SETTLING}
     assert {column.name for column in STORED} == settled
+
+
+def test_a_new_column_can_be_absent_from_the_spool_and_from_inserts_of_the_version_before() -> None:
+    required = [field for field in Generation._meta.concrete_fields if not field.null]
+    has_both = {field.attname for field in required if field.has_default() and field.has_db_default()}
+    assert {field.attname for field in required} - has_both <= REQUIRED_SINCE_THE_FIRST_VERSION
+    assert all(field.null for field in FrozenTerms._meta.concrete_fields if field.attname in FROZEN)
 
 
 def test_money_names_the_column_of_its_currency() -> None:

@@ -10,9 +10,11 @@ from uuid import UUID
 from django.utils import timezone
 
 from billing.ledger import booking as ledger
+from billing.ledger.record_columns import ROLLED_UP
 from billing.models import DailyUsage, Generation, UsageWatermark
 from billing.usage import rollups
 from billing.usage.statistics import Days, GroupColumn, Totals
+from catalogue.pricing import MEASURED
 from gateway.money import EXACT
 
 AT_ONCE = timedelta(0)
@@ -74,27 +76,20 @@ def _totals(records: list[Generation]) -> Totals:
     def count(is_counted: Callable[[Generation], bool]) -> int:
         return sum(map(is_counted, records))
 
+    figures: dict[str, Any] = {}
+    for column in ROLLED_UP:
+        figures[column.name] = _sum(known(column.name))
+        figures[column.counted_by] = len(known(column.name))
     return Totals(
-        requests=len(records),
-        prompt_tokens=sum(record.prompt_tokens for record in records),
-        completion_tokens=sum(record.completion_tokens for record in records),
+        **figures,
         interrupted=count(lambda record: record.interrupted),
         estimated=count(lambda record: record.usage_estimated),
-        priced=len(known("cost")),
-        cost=_sum(known("cost")),
-        cost_eur=_sum(known("cost_eur")),
-        energy_known=len(known("energy_wh")),
-        energy_wh=_sum(known("energy_wh")),
-        carbon_known=len(known("carbon_gco2e")),
-        carbon_gco2e=_sum(known("carbon_gco2e")),
-        duration_known=len(known("duration_ms")),
-        duration_ms=sum(known("duration_ms")) if known("duration_ms") else None,
-        first_token_known=len(known("first_token_ms")),
-        first_token_ms=sum(known("first_token_ms")) if known("first_token_ms") else None,
+        measured=count(lambda record: record.energy_source == MEASURED),
+        energy_wh_bounded=_sum([record.energy_wh for record in records if record.energy_wh_low is not None]),
     )
 
 
-def _sum(figures: list[Decimal]) -> Decimal | None:
+def _sum(figures: list[Any]) -> Decimal | None:
     total = Decimal(0)
     for figure in figures:
         total = EXACT.add(total, figure)

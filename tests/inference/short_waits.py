@@ -29,12 +29,12 @@ class ShortWaits(AppConfig):
         from gateway.server import hooks  # noqa: PLC0415
         from inference import checkpointing  # noqa: PLC0415
 
-        settlement.RETRY_SECONDS = SECONDS
+        settlement.RETRY_FOR_SECONDS = SECONDS
         settlement.SILENCE_SECONDS = sessions.SETTLEMENT_SECONDS = 1.5 * SECONDS  # longer than the statement timeout
         sessions.LOOK_SECONDS = 0.1
         pool.BRIEF_SECONDS = 3 * SECONDS
         checkpointing.RENEW_EVERY_SECONDS = SECONDS
-        hooks.RETRY_SECONDS = SECONDS
+        hooks.RETRY_AFTER_SECONDS = SECONDS
 
 
 INSTALLED_APPS = [*INSTALLED_APPS, f"{__name__}.ShortWaits"]

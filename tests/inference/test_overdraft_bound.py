@@ -204,7 +204,6 @@ def test_requests_in_flight_of_a_killed_worker_do_not_hold_others_back_for_long(
     assert ask(customer, "dear-echo").status_code == 200
 
 
-@pytest.mark.parametrize("left", [24, 1000], ids=["no-longer-renewed", "renewed"])
 def spent_of_budget(customer: Customer) -> Decimal:
     rows = customer.gateway.query("SELECT in_total FROM billing_spending WHERE account_id = %s", [customer.id])
     ((spent,),) = rows
@@ -251,6 +250,7 @@ def test_what_a_killed_worker_has_delivered_counts_against_the_budget(
     assert refusal(ask(customer, "dear-echo")) == (402, "invalid_request_error", "budget_exceeded", None)
 
 
+@pytest.mark.parametrize("left", [24, 1000], ids=["no-longer-renewed", "renewed"])
 def test_a_wait_for_another_workers_requests_is_promised_only_if_its_end_is_known(
     two_workers: GatewayServer, open_account: OpenAccount, shared_redis: PrivateRedis, left: int
 ) -> None:

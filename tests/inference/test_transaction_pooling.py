@@ -50,6 +50,6 @@ def test_a_gateway_behind_a_transaction_pooler_bills_and_verifies(
     assert "prepared statement" not in pooled.log
     pooled.manage_subprocess("verify_ledger").ok()
     doctor = pooled.manage_subprocess("doctor")
-    assert "WRONG database: No statement ends by itself" in doctor.stdout
+    assert "WRONG database: Its role has no statement_timeout" in doctor.stdout
     doctor = pooled.manage_subprocess("doctor", DATABASE_TRANSACTION_POOLING="false")
     assert "WRONG database: DATABASE_URL leads to PgBouncer: set DATABASE_TRANSACTION_POOLING=true." in doctor.stdout

@@ -66,7 +66,10 @@ def test_sqlite_is_for_a_trial(operator: GatewayServer, tmp_path: Path) -> None:
 
 def test_mail_that_goes_nowhere_is_wrong_in_production_and_no_contact_is_worth_a_look(operator: GatewayServer) -> None:
     code, lines = found(operator, **PRODUCTION)
-    assert lines["mail"] == "WRONG It is not sent (console), and nobody gets in without: set EMAIL_URL to a server."
+    assert (
+        lines["mail"]
+        == "WRONG It is not sent (console), and without it no password can be set: set EMAIL_URL to a server."
+    )
     assert lines["credit"] == "LOOK Members without credit are told of no address: set BILLING_CONTACT_URL."
     assert code == 1
     assert found(operator, **PRODUCTION, BILLING_CONTACT_URL="mailto:a@b.example")[1]["credit"].startswith("ok mailto:")
@@ -85,7 +88,7 @@ def test_a_schema_older_than_the_code_is_reported(operator: GatewayServer, tmp_p
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("", "1 offers, and no provider of theirs has its credential: set the variable that its entry names"),
+        ("", "1 offers, but none of their providers has its credential: set the variable that its entry names"),
         ("a-secret", "1 offers, 1 of them of providers that have their credential"),
     ],
 )
@@ -116,7 +119,7 @@ def test_a_redis_that_is_frozen_or_takes_no_writes_is_wrong(
     settings.SHARED_CACHE_URL = redis_server.url
     assert doctor._cache() == "Redis takes writes"
     with redis_server.frozen(), monkeypatch.context() as patch:
-        patch.setattr(doctor, "SECONDS", 0.2)
+        patch.setattr(doctor, "ANSWER_SECONDS", 0.2)
         with pytest.raises(CheckFailed, match="Redis does not answer: check CACHE_URL"):
             doctor._cache()
     with redis.Redis.from_url(redis_server.url) as client:
@@ -145,10 +148,10 @@ def test_what_is_wrong_is_said_with_what_to_do(operator: GatewayServer) -> None:
 
 def test_a_shipped_catalogue_older_than_sixty_days_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release, "released_on", lambda: timezone.now().date() - timedelta(days=60))
-    assert doctor._release().startswith("the catalogue that ships is of ")
+    assert doctor._catalogue_age().startswith("the catalogue that ships is of ")
     monkeypatch.setattr(release, "released_on", lambda: timezone.now().date() - timedelta(days=61))
     with pytest.raises(CheckDoubtful, match=r"The catalogue that ships with this version is of \S+, 61 days ago: "):
-        doctor._release()
+        doctor._catalogue_age()
 
 
 MODELS = "https://sim.example/v1/models"
@@ -177,7 +180,10 @@ def test_a_provider_is_asked_for_its_models_in_its_own_words(
     [
         ({"status": 401}, "It refuses the credential (401): set another one in its variable and restart."),
         ({"status": 403}, "It refuses the credential (403): set another one in its variable and restart."),
-        ({"headers": {"Date": LONG_AGO}}, f"Its clock says {LONG_AGO}: this machine's is off. Run an NTP client."),
+        (
+            {"headers": {"Date": LONG_AGO}},
+            f"Its clock says {LONG_AGO}, which differs from this machine's: run an NTP client here.",
+        ),
         (
             {"body": requests.ConnectionError("refused, with sim-secret in it")},
             "It cannot be reached (ConnectionError): check its base_url and the way out.",
@@ -261,7 +267,7 @@ def test_a_provider_is_asked_at_each_address_that_its_routes_have() -> None:
         offer_of(absent, "test/echo", route(absent)),
         offer_of(plain := upstream("plain"), "test/echo", route(plain, base_url=plain.base_url)),
     )
-    asked = {name: one.base_url for name, one in doctor._addresses(catalogue)}
+    asked = {name: one.base_url for name, one in doctor._providers_by_address(catalogue)}
     assert asked == {
         "sim in FRPAR": filled["FRPAR"],
         "sim in DEFRA": filled["DEFRA"],

@@ -26,12 +26,13 @@ from gateway.management.base import OperatorCommand, explain
 from gateway.server import settings_warnings
 from inference.dialects import DIALECTS
 
-SECONDS = 5.0  # the time-out for each answer of another server
+ANSWER_SECONDS = 5.0  # the time-out for each answer of another server
 LEAST_FREE_BYTES = 1 << 30
-MOST_APART = timedelta(seconds=5)
-REFUSED = (401, 403)
+MOST_CLOCK_DIFFERENCE = timedelta(seconds=5)
+REFUSED_CREDENTIAL = (401, 403)
 NOT_THERE = (404, 405)
-TAKEN = (400, 422)  # the statuses of a call without content if address and credential are right
+# What a provider answers to a call without content if the address and the credential are right.
+EMPTY_CALL_REJECTED = (400, 422)
 
 
 class CheckFailed(Exception):
@@ -45,9 +46,10 @@ class CheckDoubtful(Exception):
 class Command(OperatorCommand):
     only_reads = True
     help = (
-        "Looks at what the gateway needs (settings, database, migrations, cache, disk, mail, catalogue, clocks, "
-        "each provider's address and credential) and says what to do. Exits 1 where something is WRONG, not for what "
-        "to LOOK at. Each provider is asked for its models, or sent a call without content; neither costs anything."
+        "Checks what the gateway needs (settings, database, migrations, partitions of records, cache, disk, mail, the "
+        "address for buying credit, the catalogue and its age, clocks, each provider's address and credential), and "
+        "prints what to do. Exits 1 if a line is WRONG; a line with LOOK may be intended. It requests each provider's "
+        "list of models, or sends a call without content; neither costs anything."
     )
     requires_system_checks: list[str] = []
 
@@ -69,16 +71,19 @@ class Command(OperatorCommand):
 def _checks() -> Iterator[tuple[str, Callable[[], str]]]:
     yield from (("settings", _settings), ("database", _database), ("migrations", _migrations))
     if connection.vendor == "postgresql":
-        yield "records", _records
-    yield from (("cache", _cache), ("disk", _disk), ("mail", _mail), ("credit", _credit))
-    yield from (("catalogue", _catalogue), ("release", _release))
+        yield "records", _partitions
+    yield from (("cache", _cache), ("disk", _disk), ("mail", _mail), ("credit", _billing_contact))
+    yield from (("catalogue", _catalogue), ("release", _catalogue_age))
     if snapshot.is_loaded():
-        for name, upstream in _addresses(snapshot.current()):
+        for name, upstream in _providers_by_address(snapshot.current()):
             yield f"provider {name}", partial(_provider, upstream)
 
 
-def _addresses(catalogue: Snapshot) -> Iterator[tuple[str, Upstream]]:
-    """Yields each configured provider at each address of its routes, named by the regions if there are several."""
+def _providers_by_address(catalogue: Snapshot) -> Iterator[tuple[str, Upstream]]:
+    """Yields each configured provider once for each base URL of its routes.
+
+    If it has several, the name also lists the regions of this one.
+    """
     for upstream in catalogue.upstreams.values():
         regions: dict[str, list[str]] = {}
         for (slug, _), offer in catalogue.offers.items():
@@ -104,10 +109,13 @@ def _database() -> str:
             if connection.vendor == "postgresql":
                 cursor.execute("SHOW statement_timeout")
                 if settings.DATABASE_TRANSACTION_POOLING and cursor.fetchone() == ("0",):
-                    raise CheckFailed("No statement ends by itself: ALTER ROLE … SET statement_timeout = '30s'.")
+                    raise CheckFailed(
+                        "Its role has no statement_timeout, so a statement may run forever: "
+                        "ALTER ROLE … SET statement_timeout = '30s'."
+                    )
                 cursor.execute("SELECT clock_timestamp()")
                 apart = cursor.fetchone()[0] - timezone.now()
-                if abs(apart) > MOST_APART:
+                if abs(apart) > MOST_CLOCK_DIFFERENCE:
                     seconds = apart.total_seconds()
                     raise CheckFailed(f"Its clock is {seconds:+.0f} s from this machine's: run an NTP client on both.")
     except Error as error:
@@ -136,7 +144,7 @@ def _migrations() -> str:
     return "all applied"
 
 
-def _records() -> str:
+def _partitions() -> str:
     try:
         if fault := partitions.fault(timezone.now()):
             raise CheckFailed(fault)
@@ -149,7 +157,7 @@ def _cache() -> str:
     if settings.SHARED_CACHE_URL is None:
         return "each worker's own memory"
     try:
-        with redis.Redis.from_url(settings.SHARED_CACHE_URL, socket_timeout=SECONDS, retry=None) as client:
+        with redis.Redis.from_url(settings.SHARED_CACHE_URL, socket_timeout=ANSWER_SECONDS, retry=None) as client:
             client.set("gateway:doctor", "", px=1000)
     except redis.ResponseError as refusal:
         raise CheckFailed(f"Redis takes no writes ({str(refusal).split(maxsplit=1)[0]}): see its log.") from None
@@ -181,10 +189,12 @@ def _mail() -> str:
     backend = settings.EMAIL_BACKEND.rsplit(".", maxsplit=2)[-2]
     if backend != "smtp":
         if settings.BEHIND_TLS:
-            raise CheckFailed(f"It is not sent ({backend}), and nobody gets in without: set EMAIL_URL to a server.")
+            raise CheckFailed(
+                f"It is not sent ({backend}), and without it no password can be set: set EMAIL_URL to a server."
+            )
         return f"not sent ({backend}); EMAIL_URL names a server"
     try:
-        server = get_connection(timeout=SECONDS)
+        server = get_connection(timeout=ANSWER_SECONDS)
         server.open()
         server.close()
     except OSError as error:  # smtplib's errors are OSErrors too
@@ -192,7 +202,7 @@ def _mail() -> str:
     return "the server answers"
 
 
-def _credit() -> str:
+def _billing_contact() -> str:
     if settings.BILLING_CONTACT_URL:
         return str(settings.BILLING_CONTACT_URL)
     if settings.BEHIND_TLS:
@@ -211,13 +221,13 @@ def _catalogue() -> str:
     offers = [offer for offer in catalogue.offers.values() if offer.upstream.configured]
     if not offers:
         raise CheckFailed(
-            f"{len(catalogue.offers)} offers, and no provider of theirs has its credential: set the variable that its "
-            "entry names, SCALEWAY_API_KEY for example, and restart."
+            f"{len(catalogue.offers)} offers, but none of their providers has its credential: set the variable that "
+            "its entry names, SCALEWAY_API_KEY for example, and restart."
         )
     return f"{len(catalogue.offers)} offers, {len(offers)} of them of providers that have their credential"
 
 
-def _release() -> str:
+def _catalogue_age() -> str:
     if old := release.warning(timezone.now().date()):
         raise CheckDoubtful(old)
     return f"the catalogue that ships is of {release.released_on()}"
@@ -230,10 +240,10 @@ def _provider(upstream: Upstream) -> str:
     if answer.status_code in NOT_THERE:  # the provider has no such list, or the base_url lacks its last part
         asked_for = "Neither a list of models nor a call is answered there; it"
         answer = _asked("POST", dialect.empty_request(upstream))
-        if answer.status_code in TAKEN:
+        if answer.status_code in EMPTY_CALL_REJECTED:
             return f"takes the credential ({_milliseconds(answer)} ms), and has no list of models"
     status = answer.status_code
-    if status in REFUSED:
+    if status in REFUSED_CREDENTIAL:
         raise CheckFailed(f"It refuses the credential ({status}): set another one in its variable and restart.")
     _compare_clocks(answer)
     if status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -254,7 +264,7 @@ def _asked(method: str, request: UpstreamRequest) -> requests.Response:
                 request.url,
                 data=request.body or None,
                 headers=request.headers,
-                timeout=SECONDS,
+                timeout=ANSWER_SECONDS,
                 allow_redirects=False,
                 stream=True,
             )
@@ -273,8 +283,8 @@ def _compare_clocks(answer: requests.Response) -> None:
         said = parsedate_to_datetime(date)
     except ValueError:
         return  # the date is missing or invalid
-    if said.tzinfo is not None and abs(said - timezone.now()) > MOST_APART:
-        raise CheckFailed(f"Its clock says {date}: this machine's is off. Run an NTP client.")
+    if said.tzinfo is not None and abs(said - timezone.now()) > MOST_CLOCK_DIFFERENCE:
+        raise CheckFailed(f"Its clock says {date}, which differs from this machine's: run an NTP client here.")
 
 
 def _milliseconds(answer: requests.Response) -> int:

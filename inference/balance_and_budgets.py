@@ -12,27 +12,30 @@ from gateway.errors import InsufficientCredits
 
 from .authentication import Payer, balance_of, policies_of
 
-BALANCE_IS_TAKEN = "This account's balance does not cover another request beside those that it has in flight."
+BALANCE_DOES_NOT_COVER = "This account's balance does not cover another request in addition to those in flight."
 
 
 def purse_of_account(payer: Payer) -> Purse:
-    """Returns the account's balance. It was above zero when the request was authenticated."""
-    return Purse(payer.account_id.hex, payer.balance, partial(_read_balance, payer.account_id), BALANCE_IS_TAKEN)
+    """Returns the purse of the account's balance, which `admit` has found above zero."""
+    return Purse(payer.account_id.hex, payer.balance, partial(_read_balance, payer.account_id), BALANCE_DOES_NOT_COVER)
 
 
 def purses_of_budgets(payer: Payer) -> Iterator[Purse]:
-    """Yields a purse for each policy with budgets: the budget with the least left. Raises BudgetExceeded."""
+    """Yields a purse for each policy with budgets: the budget that has the least left. Raises BudgetExceeded.
+
+    The purse is named `account:level:holder`. The holder is the policy's tag, a key's id, or empty for the account.
+    """
     for policy in payer.policies:
         if policy.rules.budgets:
             state = _tightest(policy, payer.currency)
-            whose = policy.tag or (payer.key_id.hex if policy.level == "key" else "")
-            words = f"{state.name} does not cover another request beside those that are in flight."
+            holder = policy.tag or (payer.key_id.hex if policy.level == "key" else "")
+            words = f"{state.name} does not cover another request in addition to those in flight."
             read = partial(_read_budget, payer.key_id, payer.currency, policy.level, policy.tag)
-            yield Purse(f"{payer.account_id.hex}:{policy.level}:{whose}", state.left, read, words)
+            yield Purse(f"{payer.account_id.hex}:{policy.level}:{holder}", state.left, read, words)
 
 
 def _tightest(policy: AppliedPolicy, currency: str) -> BudgetState:
-    """Returns the budget of a policy with the least left. Raises BudgetExceeded for the first that is spent."""
+    """Returns the one of a policy's budgets that has the least left. Raises BudgetExceeded if one of them is spent."""
     states = list(budget_states([policy], datetime.now(UTC).date()))
     for state in states:
         if state.left <= 0:
@@ -48,7 +51,10 @@ def _read_balance(account_id: uuid.UUID) -> int:
 
 
 def _read_budget(key_id: uuid.UUID, currency: str, level: str, tag: str) -> int:
-    """Reads what is left of a policy's budgets. A budget that was taken away since has no bound."""
+    """Reads again how much is left of the policy's budget that has the least left. Raises BudgetExceeded.
+
+    Returns an amount without limit if the policy has lost its budgets since.
+    """
     for policy in policies_of(key_id):
         if (policy.level, policy.tag) == (level, tag) and policy.rules.budgets:
             return _tightest(policy, currency).left
