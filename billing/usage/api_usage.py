@@ -1,4 +1,4 @@
-"""Adds up an account's usage for `GET /v1/usage` (docs/management.md#usage), exactly as its records do."""
+"""Adds up an account's usage for `GET /v1/usage` (docs/management.md#ledger-and-usage), exactly as its records do."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Answers lists page by page, with signed cursors (docs/api.md#lists)."""
+"""Answers lists page by page, with signed cursors (docs/api.md#records)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
