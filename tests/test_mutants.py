@@ -26,6 +26,7 @@ AREAS = {
     "alerts",
     "idempotency",
     "fallbacks",
+    "management",
 }
 
 

@@ -109,6 +109,17 @@ def test_after_a_rotation_both_tokens_work_until_the_overlap_ends(customer: Cust
     assert refusal(last.get("/v1/key"))[2] == "api_key_not_registered"
 
 
+def test_a_former_token_ends_with_its_overlap(customer: Customer) -> None:
+    management = managing(customer)
+    key = made(management, name="app")
+    management.post(f"/v1/keys/{key['id']}/rotate", json={"overlap_hours": 1}).raise_for_status()
+    old = using(customer, key["key"])
+    assert old.get("/v1/key").status_code == 200
+    customer.gateway.query("UPDATE accounts_formertoken SET works_until = now() WHERE key_id = %s", [key["id"]])
+    assert refusal(old.post(PATH, json=question("echo")))[2] == "api_key_not_registered"
+    assert refusal(old.get("/v1/key"))[2] == "api_key_not_registered"
+
+
 def test_an_old_token_ends_when_its_key_is_disabled_or_deleted(customer: Customer) -> None:
     management = managing(customer)
     key = made(management, name="app")

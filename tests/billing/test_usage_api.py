@@ -147,6 +147,17 @@ def test_failures_are_counted_apart_and_not_by_hours(customer: Customer, managem
     assert rows(management, bucket="hour") == []
 
 
+def test_hours_outside_the_time_are_left_out(customer: Customer, management: GatewaySession) -> None:
+    answer(customer, "echo")
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    later = {"since": (hour + timedelta(hours=1)).isoformat(), "until": (hour + timedelta(hours=2)).isoformat()}
+    if later["until"][:10] == hour.isoformat()[:10]:  # the same day, whose records are read
+        assert rows(management, bucket="hour", **later) == []
+    earlier = {"since": hour.replace(hour=0).isoformat(), "until": hour.isoformat()}
+    if hour.hour:
+        assert rows(management, bucket="hour", **earlier) == []
+
+
 def test_whole_buckets_are_answered(management: GatewaySession) -> None:
     query = {"since": "2026-03-10T10:20:00+02:00", "until": "2026-03-12T00:00:01Z"}
     for bucket, since, until in (
