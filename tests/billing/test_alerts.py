@@ -23,6 +23,8 @@ from billing.policies import Holder, set_policy
 from tests.billing.records import key_of, serve
 from tests.dashboard.people import joined
 from tests.factories import new_account
+from tests.locks import waiting_sessions
+from tests.patience import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True, databases=["default", "settlement"]), pytest.mark.also_sqlite]
 
@@ -292,3 +294,21 @@ def test_staff_replace_the_highest_amount(account: Account, highest: Decimal | N
     set_highest(account.pk, highest)
     assert amounts_of(account.pk) == expected
     assert Account.objects.get(pk=account.pk).low_balance == highest
+
+
+@pytest.mark.only_postgres
+def test_a_settlement_that_begins_while_a_line_is_set_crosses_it(account: Account) -> None:
+    def settle() -> None:
+        try:
+            serve(account)
+        finally:
+            connections.close_all()  # of the thread
+
+    line = Decimal(100) - COST / 2
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            set_amounts(account.pk, [line])
+            settling = pool.submit(settle)
+            assert eventually(lambda: len(waiting_sessions()) == 1)
+        settling.result()
+    assert crossed(account) == [line]
