@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.core.signals import request_finished
 from django.db.models.signals import post_delete, post_save, pre_delete
 
 from gateway.server.hooks import Periodic, worker_hooks
@@ -40,6 +41,7 @@ class AccountsConfig(AppConfig):
         post_save.connect(members.note_added, sender=Membership, dispatch_uid="audit-member-added")
         post_delete.connect(members.note_removed, sender=Membership, dispatch_uid="audit-member-removed")
         post_save.connect(audit.note_account, sender=Account, dispatch_uid="audit-account-created")
+        request_finished.connect(audit.forget_actor, dispatch_uid="audit-forget-actor")
         user_logged_in.connect(sign_in_events.note_opened, dispatch_uid="audit-session-opened")
         user_logged_out.connect(sign_in_events.note_closed, dispatch_uid="audit-session-closed")
         user_login_failed.connect(sign_in_events.note_failed, dispatch_uid="audit-session-failed")

@@ -78,8 +78,13 @@ def actor() -> Actor:
 
 
 def set_actor(acting: Actor) -> None:
-    """Notes who acts until the end of this request. The next request of the connection notes its own."""
+    """Notes who acts until the end of this request."""
     _find_actor.set(lambda: acting)
+
+
+def forget_actor(**_signal: object) -> None:
+    """Forgets who acted, at the end of a request (a signal's receiver)."""
+    _find_actor.set(None)
 
 
 @contextmanager

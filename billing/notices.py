@@ -119,16 +119,19 @@ def _raise(now: datetime) -> None:
 
 
 def _raise_budget_alerts(now: datetime) -> None:
-    """Adds notices of budgets' alerts that are not told, and marks these as told; one of a removed budget gets none."""
+    """Adds notices of budgets' alerts that are not told, and marks these as told.
+
+    An alert of a removed budget is deleted: if the budget is set again in the same period, it writes a new one.
+    """
     with transaction.atomic():
         untold = BudgetAlert.objects.select_for_update(skip_locked=True, of=("self",)).filter(told_at=None)
         alerts = list(untold.select_related("policy__account").order_by("crossed_at")[:MOST_AT_ONCE])
-        events = [(alert.policy.account_id, alert.pk) for alert in alerts if has_budget(alert)]
-        _note_for_owners(Notice.Kind.BUDGET, events, now)
-        for alert in alerts:
-            if has_budget(alert):
-                _tell_of_budget(alert)
-        BudgetAlert.objects.filter(pk__in=[alert.pk for alert in alerts]).update(told_at=now)
+        due = [alert for alert in alerts if has_budget(alert)]
+        _note_for_owners(Notice.Kind.BUDGET, [(alert.policy.account_id, alert.pk) for alert in due], now)
+        for alert in due:
+            _tell_of_budget(alert)
+        BudgetAlert.objects.filter(pk__in=[alert.pk for alert in due]).update(told_at=now)
+        BudgetAlert.objects.filter(pk__in=[alert.pk for alert in alerts if alert not in due]).delete()
 
 
 def _raise_balance_lines(now: datetime) -> None:

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from django.db import OperationalError, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from accounts import audit
@@ -20,14 +20,12 @@ from accounts.keys import refusal_of_account
 from accounts.members import locked_account
 from accounts.models import MOST_TAGS, Account, ApiKey, Policy
 from accounts.policies import TAG, TAG_RULE, compiled
-from gateway.db.postgresql.base import LOCK_NOT_AVAILABLE
 from gateway.errors import InvalidRequest
 
 from .ledger import spending
 from .models import Spending, Wallet
 
 NEW_KEYS = "new keys"  # the holder of a default policy, in the audit log
-TRIES = 3
 SETTLED_WITHIN = timedelta(minutes=1)  # far longer than a settlement may take to commit
 
 
@@ -90,14 +88,7 @@ def set_policy(holder: Holder, rules: dict[str, Any]) -> bool:
     probe = Policy(account=holder.account, level=holder.level, key=holder.key, tag=holder.tag)
     already = spending.sums_from_records(probe, today, before=since) if budgets else []
     # 2. Replace the policy, and try again if a settlement takes long.
-    tries = 0
-    while True:
-        tries += 1
-        try:
-            return _replace(holder, rules, today, already, since)
-        except OperationalError as error:
-            if tries == TRIES or getattr(error.__cause__, "sqlstate", None) != LOCK_NOT_AVAILABLE:
-                raise
+    return spending.try_again_if_locked(lambda: _replace(holder, rules, today, already, since))
 
 
 @transaction.atomic

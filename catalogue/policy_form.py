@@ -36,7 +36,10 @@ class CheckedPolicy:
 
 
 class PolicyDecoder(json.JSONDecoder):
-    """Reads the JSON of a policy. Refuses a key that is there twice, of which only the last would hold."""
+    """Reads the JSON of a policy.
+
+    Refuses a key that is there twice, of which only the last would hold, and text that cannot be written as UTF-8.
+    """
 
     def __init__(self) -> None:
         super().__init__(object_pairs_hook=_object_of)
@@ -44,13 +47,17 @@ class PolicyDecoder(json.JSONDecoder):
     def decode(self, s: str, *_: Any) -> Any:
         """Raises JSONDecodeError."""
         try:
-            return super().decode(s)
+            found = super().decode(s)
+            json.dumps(found, ensure_ascii=False).encode()
         except RecursionError:
             raise json.JSONDecodeError("It is nested too deeply", s, 0) from None
+        except UnicodeEncodeError:
+            raise json.JSONDecodeError("It has one half of a surrogate pair", s, 0) from None
         except json.JSONDecodeError:
             raise
         except ValueError as error:
             raise json.JSONDecodeError(str(error), s, 0) from None
+        return found
 
 
 def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from accounts.models import Account
 from gateway.money import plain
 
 from ..models import BalanceLine, Wallet
+from . import spending
 
 MOST_LINES = 5  # of an account
 
@@ -35,26 +36,35 @@ def set_amounts(account_id: UUID, amounts: Collection[Decimal]) -> None:
     The mail about a new amount is due at once if the balance is not above it. The highest amount is also written to
     `Account.low_balance`, which workers of the version before read.
     """
-    with transaction.atomic():
-        # 1. Lock the account against another change, and the wallet against entries.
-        locked_account(account_id)
-        balance = Wallet.objects.select_for_update(no_key=True).get(pk=account_id).balance
-        # 2. Replace the lines.
-        now, lines = timezone.now(), BalanceLine.objects.filter(account_id=account_id)
-        before = set(lines.values_list("amount", flat=True))
-        lines.exclude(amount__in=amounts).delete()
-        kept = before & set(amounts)
-        BalanceLine.objects.bulk_create(
-            BalanceLine(account_id=account_id, amount=amount)
-            if balance > amount
-            else BalanceLine(account_id=account_id, amount=amount, balance=balance, crossed_at=now)
-            for amount in set(amounts) - kept
-        )
-        Account.objects.filter(pk=account_id).update(low_balance=max(amounts, default=None))
-        old, new = ([plain(amount) for amount in sorted(each)] for each in (before, set(amounts)))
-        if old != new:
-            subject = Subject("account", str(account_id))
-            audit.record(account_id, Action.ALERTS_CHANGED, subject, old={"amounts": old}, new={"amounts": new})
+    spending.try_again_if_locked(lambda: _replace(account_id, amounts))
+
+
+@transaction.atomic
+def _replace(account_id: UUID, amounts: Collection[Decimal]) -> None:
+    # 1. Lock the account against another change, and the wallet against entries. A settlement that waits for the wallet
+    # would not see a new line that is committed meanwhile.
+    locked_account(account_id)
+    lines = BalanceLine.objects.filter(account_id=account_id)
+    before = set(lines.values_list("amount", flat=True))
+    new = set(amounts) - before
+    if new:
+        spending.exclude_settlements()
+    balance = Wallet.objects.select_for_update(no_key=True).get(pk=account_id).balance
+    # 2. Replace the lines.
+    now = timezone.now()
+    lines.exclude(amount__in=amounts).delete()
+    BalanceLine.objects.bulk_create(
+        BalanceLine(account_id=account_id, amount=amount)
+        if balance > amount
+        else BalanceLine(account_id=account_id, amount=amount, balance=balance, crossed_at=now)
+        for amount in new
+    )
+    Account.objects.filter(pk=account_id).update(low_balance=max(amounts, default=None))
+    # 3. Note the change.
+    if before != set(amounts):
+        both = ([plain(amount) for amount in sorted(each)] for each in (before, set(amounts)))
+        old, chosen = ({"amounts": texts} for texts in both)
+        audit.record(account_id, Action.ALERTS_CHANGED, Subject("account", str(account_id)), old=old, new=chosen)
 
 
 def set_highest(account_id: UUID, amount: Decimal | None) -> None:

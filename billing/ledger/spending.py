@@ -4,18 +4,19 @@ Every policy with a budget has a row of `Spending`, which settlements add to: Po
 (`settling_statement.py`), SQLite by `add`. Both follow the rules of `begin_of`.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.db.models import Q, QuerySet, Sum
 
 from accounts.models import Policy
 from accounts.policies import AppliedPolicy, Budget, Rules, compiled
+from gateway.db.postgresql.base import LOCK_NOT_AVAILABLE
 from gateway.errors import BudgetExceeded
 from gateway.money import from_units, plain, to_units
 
@@ -25,6 +26,8 @@ PERIODS = ("day", "week", "month", "total")
 BEGINNING = date(1970, 1, 1)  # where the period `total` begins
 DAY = timedelta(days=1)
 LOCK_SECONDS = 2
+TRIES = 3
+T = TypeVar("T")
 
 
 def begin_of(period: str, day: date) -> date:
@@ -243,6 +246,18 @@ def exclude_settlements() -> None:
         with connection.cursor() as cursor:
             cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
             cursor.execute(f"LOCK TABLE {Spending._meta.db_table} IN SHARE ROW EXCLUSIVE MODE")
+
+
+def try_again_if_locked(work: Callable[[], T]) -> T:
+    """Does work that is one transaction and may call `exclude_settlements`; repeats it if a settlement takes long."""
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return work()
+        except OperationalError as error:
+            if tries == TRIES or getattr(error.__cause__, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+                raise
 
 
 def sums_from_records(

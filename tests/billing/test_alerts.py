@@ -23,6 +23,8 @@ from billing.policies import Holder, set_policy
 from tests.billing.records import key_of, serve
 from tests.dashboard.people import joined
 from tests.factories import new_account
+from tests.locks import waiting_sessions
+from tests.patience import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True, databases=["default", "settlement"]), pytest.mark.also_sqlite]
 
@@ -114,7 +116,9 @@ def test_an_alert_of_a_removed_budget_is_dropped(account: Account, key: ApiKey, 
     serve(account)
     set_policy(Holder.of_key(key), rules)
     assert mailed() == []
-    assert not BudgetAlert.objects.filter(told_at=None).exists()
+    assert not BudgetAlert.objects.exists()
+    set_policy(Holder.of_key(key), budget(COST))
+    assert len(mailed()) == BudgetAlert.objects.count() > 0, "the budget that is set again finds its lines crossed"
 
 
 def test_what_a_mail_server_refuses_is_tried_again_unless_the_policy_was_removed(
@@ -292,3 +296,21 @@ def test_staff_replace_the_highest_amount(account: Account, highest: Decimal | N
     set_highest(account.pk, highest)
     assert amounts_of(account.pk) == expected
     assert Account.objects.get(pk=account.pk).low_balance == highest
+
+
+@pytest.mark.only_postgres
+def test_a_settlement_that_begins_while_a_line_is_set_crosses_it(account: Account) -> None:
+    def settle() -> None:
+        try:
+            serve(account)
+        finally:
+            connections.close_all()  # of the thread
+
+    line = Decimal(100) - COST / 2
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            set_amounts(account.pk, [line])
+            settling = pool.submit(settle)
+            assert eventually(lambda: len(waiting_sessions()) == 1)
+        settling.result()
+    assert crossed(account) == [line]

@@ -79,6 +79,7 @@ def test_everything_that_points_at_a_person_is_exported_without_secrets(acme: Ac
     assert counts == {
         "accounts.user": 1,
         "accounts.apikey.created_by": 1,
+        "accounts.auditevent": 2,
         "accounts.invitation.email": 1,
         "accounts.invitation.invited_by": 1,
         "accounts.membership.user": 1,

@@ -83,6 +83,7 @@ def test_staff_who_may_change_keys_set_a_policy_whose_sums_are_kept(staff: Clien
         ({"level": "account", "rules": "{"}, "rules", "Enter a valid JSON"),
         ({"level": "account", "rules": '{"rpm": 6, "rpm": 7}'}, "rules", "Enter a valid JSON"),
         ({"level": "account", "rules": DEEP}, "rules", "Enter a valid JSON"),
+        ({"level": "account", "rules": r'{"models": ["\ud800"]}'}, "rules", "Enter a valid JSON"),
         ({"level": "account", "rules": ""}, "rules", "A policy must be an object."),
         ({"level": "account", "rules": "{}"}, "rules", "A new policy needs a rule."),
         ({"level": "key"}, "key", "needs a key"),
