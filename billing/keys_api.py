@@ -229,7 +229,7 @@ def _operator_key(operator: Operator) -> Json:
 
 
 def _live(account_id: UUID) -> Any:
-    live = ApiKey.objects.filter(account_id=account_id, deleted_at=None, is_playground=False)
+    live = ApiKey.objects.filter(account_id=account_id, deleted_at=None)
     return live.select_related("account", "created_by", "policy", "policy__spending")
 
 
