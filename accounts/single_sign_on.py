@@ -82,7 +82,7 @@ class ProviderSession(requests.Session):
         super().__init__()
         self.trust_env = False
 
-    def request(self, *args: Any, **options: Any) -> requests.Response:  # type: ignore[override]
+    def request(self, *args: Any, **options: Any) -> requests.Response:
         return super().request(*args, **options | {"timeout": TIMEOUT, "allow_redirects": False, "stream": True})
 
     def fetch(self, method: str, address: str, **options: Any) -> tuple[int, dict[str, Any]]:

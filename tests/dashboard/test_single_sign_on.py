@@ -14,6 +14,7 @@ from django.contrib.auth.models import Group
 from django.contrib.sessions.models import Session
 from django.core import checks
 from django.core.cache import cache
+from django.core.management import call_command
 from django.test import Client
 from pytest_django import Settings
 
@@ -477,3 +478,10 @@ def test_another_person_of_the_provider_replaces_the_one_who_is_signed_in(
         (str(ada.pk), {"method": "oidc"}),
         (str(other.pk), {"method": "oidc"}),
     ]
+
+
+def test_doctor_names_a_fault_in_the_groups(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    settings.OIDC_GROUPS = '{"a": {"account": "Gone", "role": "owner"}}'
+    with pytest.raises(SystemExit):
+        call_command("doctor")
+    assert "WRONG groups: OIDC_GROUPS names the account 'Gone', which does not exist." in capsys.readouterr().out

@@ -31,7 +31,7 @@ class IdentityProvider:
 
     def reset(self) -> None:
         """Ends all faults, and forgets what was asked."""
-        self.claims: Claims = {"sub": "1", "email": "ada@acme.example", "email_verified": True}
+        self.claims: dict[str, Any] = {"sub": "1", "email": "ada@acme.example", "email_verified": True}
         self.of_token: Claims = {}  # replaces claims of the ID token only; None removes one
         self.discovery: Claims = {}  # replaces what the discovery document says
         self.signs_with, self.algorithm = self.key, "RS256"
@@ -65,7 +65,7 @@ class IdentityProvider:
         if asked is None or asked["code_challenge"] != proof or form["client_secret"] != SECRET:
             return 400, b'{"error": "invalid_grant"}'
         now = int(time.time())
-        token = {"iss": self.origin, "aud": CLIENT, "iat": now, "exp": now + 300, "nonce": asked["nonce"]}
+        token: Claims = {"iss": self.origin, "aud": CLIENT, "iat": now, "exp": now + 300, "nonce": asked["nonce"]}
         token = {name: value for name, value in (token | self.claims | self.of_token).items() if value is not None}
         signed = jwt.encode(token, self.signs_with, self.algorithm, headers={"kid": "one"})
         return 200, json.dumps({"access_token": "a", "token_type": "Bearer", "id_token": signed}).encode()
