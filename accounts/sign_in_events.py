@@ -46,9 +46,10 @@ def note_password(*, instance: User, created: bool, **_signal: Any) -> None:
         _note(Action.PASSWORD_CHANGED, instance)
 
 
-def note_factor_added(*, user: User, authenticator: Authenticator, **_signal: Any) -> None:
-    """Notes a new second factor, or recovery codes that replace earlier ones."""
-    _note(Action.SECOND_FACTOR_ADDED, user, new={"kind": KINDS[authenticator.type]})
+def note_factor_added(*, instance: Authenticator, created: bool, **_signal: Any) -> None:
+    """Notes a new second factor, in its transaction; allauth's own signal is sent only afterwards."""
+    if created:
+        _note(Action.SECOND_FACTOR_ADDED, instance.user, new={"kind": KINDS[instance.type]})
 
 
 def note_factor_removed(*, user: User, authenticator: Authenticator, **_signal: Any) -> None:
