@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from allauth.usersessions.models import UserSession
 from django import forms
 from django.contrib import admin, messages
@@ -35,7 +36,7 @@ from .audit import Subject
 from .models import Account, ApiKey, Membership, User
 
 # allauth's rows belong to the people themselves: they see and remove them on their pages.
-admin.site.unregister([EmailAddress, Authenticator, UserSession])
+admin.site.unregister([EmailAddress, Authenticator, SocialAccount, SocialApp, SocialToken, UserSession])
 
 SECRETS = ("fingerprint", "verifier")
 LIVE = Q(deleted_at=None)

@@ -11,7 +11,10 @@ class AccountsConfig(AppConfig):
     name = "accounts"
 
     def ready(self) -> None:
+        from allauth.mfa.models import Authenticator
+        from allauth.mfa.signals import authenticator_removed
         from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
+        from django.core import checks
 
         from . import (  # models can be imported only now
             audit,
@@ -19,6 +22,7 @@ class AccountsConfig(AppConfig):
             invitations,
             keys,
             members,
+            oidc_groups,
             people_seen,
             playground_keys,
             sign_in_events,
@@ -45,4 +49,8 @@ class AccountsConfig(AppConfig):
         user_logged_in.connect(sign_in_events.note_opened, dispatch_uid="audit-session-opened")
         user_logged_out.connect(sign_in_events.note_closed, dispatch_uid="audit-session-closed")
         user_login_failed.connect(sign_in_events.note_failed, dispatch_uid="audit-session-failed")
+        post_save.connect(sign_in_events.note_factor_added, sender=Authenticator, dispatch_uid="audit-factor-added")
+        authenticator_removed.connect(sign_in_events.note_factor_removed, dispatch_uid="audit-factor-removed")
+        post_save.connect(sign_in_events.note_password, sender=User, dispatch_uid="audit-password-changed")
+        checks.register(oidc_groups.check_form)
         post_delete.connect(invitations.on_end_of_membership, sender=Membership, dispatch_uid="invitations-member")

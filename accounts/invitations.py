@@ -124,7 +124,12 @@ def sign(invitation: Invitation) -> str:
 
 def link(invitation: Invitation) -> str:
     """Returns the link that is mailed."""
-    return f"{settings.PUBLIC_URL}{reverse('invitation', args=[sign(invitation)])}"
+    return f"{settings.PUBLIC_URL}{path(invitation)}"
+
+
+def path(invitation: Invitation) -> str:
+    """Returns the address of the invitation's page, without the host."""
+    return reverse("invitation", args=[sign(invitation)])
 
 
 def invitation_of(signed: str) -> Invitation:
@@ -197,9 +202,12 @@ def _accept(invitation: Invitation, person: User) -> None:
     if not Invitation.objects.acceptable().filter(pk=invitation.pk).update(accepted_at=timezone.now()):
         raise InvitationGone
     with audit.acting_as(audit.of_member(person)):  # who may not be signed in yet
-        Membership.objects.get_or_create(
+        membership, _ = Membership.objects.get_or_create(
             user=person, account_id=invitation.account_id, defaults={"role": invitation.role}
         )
+    if membership.by_oidc:  # it now stays without the group that gave it
+        membership.by_oidc = False
+        membership.save(update_fields=["by_oidc"])
 
 
 def _locked_for(account_id: uuid.UUID, by: User | ApiKey) -> Account:

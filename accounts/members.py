@@ -47,14 +47,19 @@ def change_role(membership: Membership, role: str, *, by: User) -> None:
         found = _reread(membership)
         if found.role == role:
             return
-        if role != Membership.Role.OWNER:
-            _require_other_owner(found)
-            _revoke_invitations_of(found)
-        old, found.role = found.role, role
-        found.save(update_fields=["role"])
-        subject = Subject.of_member(found.user_id)
-        audit.record(found.account_id, Action.MEMBER_ROLE_CHANGED, subject, old={"role": old}, new={"role": role})
+        set_role(found, role)
     logger.info("account %s: person %s made person %s %s", found.account_id, by.pk, found.user_id, role)
+
+
+def set_role(found: Membership, role: str) -> None:
+    """Writes another role of a member whose account is locked. Raises LastOwner."""
+    if role != Membership.Role.OWNER:
+        _require_other_owner(found)
+        _revoke_invitations_of(found)
+    old, found.role = found.role, role
+    found.save(update_fields=["role"])
+    subject = Subject.of_member(found.user_id)
+    audit.record(found.account_id, Action.MEMBER_ROLE_CHANGED, subject, old={"role": old}, new={"role": role})
 
 
 def remove(membership: Membership, *, by: User | ApiKey) -> None:
@@ -69,11 +74,15 @@ def remove(membership: Membership, *, by: User | ApiKey) -> None:
             locked_account(membership.account_id)
         else:
             account_locked_by_owner(membership.account_id, by)
-        found = _reread(membership)
-        _require_other_owner(found)
-        _revoke_invitations_of(found)
-        found.delete()
+        end(_reread(membership))
     logger.info("account %s: %s removed person %s", membership.account_id, by.pk, membership.user_id)
+
+
+def end(found: Membership) -> None:
+    """Deletes a membership whose account is locked. Raises LastOwner."""
+    _require_other_owner(found)
+    _revoke_invitations_of(found)
+    found.delete()
 
 
 def note_added(*, instance: Membership, created: bool, **_signal: Any) -> None:

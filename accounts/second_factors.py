@@ -4,8 +4,10 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
+from allauth.account.internal.flows.login import get_authentication_records
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
+from allauth.mfa.stages import AuthenticateStage
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -26,6 +28,8 @@ OPEN_PAGES = frozenset(
         "account_login",
         "login",
         "logout",
+        "single-sign-on",
+        "single-sign-on-callback",
         "mfa_index",
         "mfa_activate_totp",
         "mfa_add_webauthn",
@@ -44,11 +48,35 @@ def has_second_factor(person: User) -> bool:
     ).exists()
 
 
-def lacks_required_factor(person: User) -> bool:
-    """Tells whether REQUIRE_SECOND_FACTOR applies to the person, who has none."""
+def must_have_second_factor(person: User) -> bool:
+    """Tells whether REQUIRE_SECOND_FACTOR applies to the person."""
     wanted = settings.REQUIRE_SECOND_FACTOR
-    applies = wanted == "everyone" or (wanted == "staff" and (person.is_staff or person.is_superuser))
-    return applies and not has_second_factor(person)
+    return wanted == "everyone" or (wanted == "staff" and (person.is_staff or person.is_superuser))
+
+
+def lacks_required_factor(request: HttpRequest, person: User) -> bool:
+    """Tells whether the person needs a second factor and has none; the identity provider may have asked for one."""
+    return (
+        must_have_second_factor(person)
+        and not (settings.OIDC_IS_SECOND_FACTOR and came_by_single_sign_on(request, person))
+        and not has_second_factor(person)
+    )
+
+
+def came_by_single_sign_on(request: HttpRequest, person: User) -> bool:
+    """Tells whether the identity provider has vouched for the person in this session."""
+    return any(record["method"] == "socialaccount" for record in get_authentication_records(request, person))
+
+
+class SecondFactorStage(AuthenticateStage):
+    """Asks for a second factor while somebody signs in. After single sign-on it does so only if one is required."""
+
+    def _should_handle(self, request: HttpRequest) -> bool:
+        person = self.login.user
+        if isinstance(person, User) and came_by_single_sign_on(request, person):
+            is_asked = not settings.OIDC_IS_SECOND_FACTOR and must_have_second_factor(person)
+            return is_asked and super()._should_handle(request)
+        return super()._should_handle(request)
 
 
 def remove_all(person: User) -> list[str]:
@@ -101,7 +129,7 @@ class SecondFactorMiddleware:
         match = request.resolver_match
         if match is not None and match.url_name in OPEN_PAGES:
             return None
-        if not isinstance(request.user, User) or not lacks_required_factor(request.user):
+        if not isinstance(request.user, User) or not lacks_required_factor(request, request.user):
             return None
         messages.warning(request, NEEDED)
         return redirect("mfa_index")

@@ -1,23 +1,29 @@
 """Adapts django-allauth: our limits on guesses, our mails, no sign-up, and whose password may be used."""
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.account.app_settings import REAUTHENTICATION_TIMEOUT
+from allauth.account.internal.flows.login import get_authentication_records
 from allauth.core import context
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import authenticate
+from django.core.exceptions import PermissionDenied
 from django.core.mail import EmailMessage
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 
 from gateway.edge.address_limit import UNKNOWN, client_network
 from gateway.pages.mail import send_in_background
 
-from . import throttle
+from . import single_sign_on, throttle
 from .models import User
 
+SIGN_IN_AGAIN = "You signed in over five minutes ago. To change how you sign in, sign out and sign in again."
 NOTICE = """\
 {sentence}
 
@@ -66,14 +72,29 @@ class AccountAdapter(DefaultAccountAdapter):
         return self.authenticate(context.request, email=user.email, password=password) == user
 
     def is_reauthentication_required(self, *, app: str, **options: Any) -> bool:
-        # A person with neither password nor second factor has nothing to prove it with.
-        return bool(self.get_reauthentication_methods(self.request.user)) and super().is_reauthentication_required(
-            app=app, **options
-        )
+        # A person with neither password nor second factor proves who they are by signing in.
+        if self._own_methods(self.request.user):
+            return super().is_reauthentication_required(app=app, **options)
+        records = get_authentication_records(self.request, self.request.user)
+        if records and time.time() - records[-1]["at"] < REAUTHENTICATION_TIMEOUT:
+            return False
+        if not single_sign_on.is_configured():
+            raise PermissionDenied(SIGN_IN_AGAIN)
+        return True
 
     def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
+        found = self._own_methods(user)
+        if found or not single_sign_on.is_configured():
+            return found
+        return [{"id": "single_sign_on", "description": settings.OIDC_NAME, "url": reverse("single-sign-on")}]
+
+    def _own_methods(self, user: Any) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = super().get_reauthentication_methods(user)
         return [each for each in found if each["id"] != "reauthenticate" or may_use_password(user)]
+
+    def get_login_stages(self) -> list[str]:
+        ours = {"allauth.mfa.stages.AuthenticateStage": "accounts.second_factors.SecondFactorStage"}
+        return [ours.get(stage, stage) for stage in super().get_login_stages()]
 
     def is_open_for_signup(self, _request: HttpRequest) -> bool:
         return False

@@ -47,6 +47,7 @@ SIGN_IN_HERE = Limit("sign-in: address and network", "10/15m")
 SIGN_IN_NETWORK = Limit("sign-in: network", "50/15m")
 SIGN_IN_ADDRESS = Limit("sign-in: address", "100/h")
 CODE = Limit("sign-in: code", "10/15m")  # of one person, who has already given their password
+SINGLE_SIGN_ON = Limit("sign-in: identity provider", "300/15m")  # of a network: each asks the provider
 RESET_NETWORK = Limit("reset: network", "20/h")
 RESET_ADDRESS = Limit("reset: address", "3/h")  # a person with three mails has links that work
 
@@ -95,6 +96,13 @@ def _try(request: HttpRequest, limits: Iterable[tuple[Limit, str]]) -> Iterator[
     finally:
         for limit, value in counted:
             limit.take_back(request, value)
+
+
+def require_single_sign_on(request: HttpRequest) -> None:
+    """Counts a request that makes the gateway ask the identity provider. Raises TooManyTries."""
+    network = client_network(request.META)
+    if not SINGLE_SIGN_ON.count(request, network):
+        raise TooManyTries(SINGLE_SIGN_ON.seconds_left(request, network))
 
 
 def require_reset(request: HttpRequest) -> None:

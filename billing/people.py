@@ -6,6 +6,7 @@ from typing import Any
 
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount
 from allauth.usersessions.models import UserSession
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth import SESSION_KEY
@@ -77,6 +78,7 @@ def _forget(person: User) -> str:
     Notice.objects.filter(person=person).delete()
     Authenticator.objects.filter(user=person).delete()
     UserSession.objects.filter(user=person).delete()
+    SocialAccount.objects.filter(user=person).delete()
     EmailAddress.objects.filter(user=person).delete()
     Session.objects.filter(pk__in=[session.pk for session in _sessions(person)]).delete()
     _rewrite_history(person.email, person, identifier)

@@ -3,9 +3,10 @@
 from typing import Any
 from uuid import UUID
 
-from allauth.account.internal.flows.login import perform_login
+from allauth.account.internal.flows.login import perform_login, record_authentication
 from allauth.account.models import Login
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, redirect, render
@@ -13,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from accounts import invitations, members
+from accounts import invitations, members, single_sign_on
 from accounts.invitations import LIFETIME, InvitationRefused
 from accounts.models import Account, Invitation, Membership, User
 
@@ -198,6 +199,8 @@ def _for_stranger(request: HttpRequest, invited: Invitation) -> HttpResponse:
     newcomer = invitations.newcomer(invited.email)
     if newcomer is None:
         return _page(request, invited, "known", status=403 if request.method == "POST" else 200)
+    if single_sign_on.is_configured() and not settings.PASSWORD_SIGN_IN:
+        return _page(request, invited, "provider", status=403 if request.method == "POST" else 200)
     form = ChoosePasswordForm(newcomer, request.POST if request.method == "POST" else None)
     if not form.is_valid():
         return _page(request, invited, "new", form=form, status=422 if form.errors else 200)
@@ -206,6 +209,7 @@ def _for_stranger(request: HttpRequest, invited: Invitation) -> HttpResponse:
     except invitations.PersonExists:
         return redirect(request.path)  # where the page now offers to sign in
     welcome = _welcome(request, invited.account, person)
+    record_authentication(request, person, "password")
     response: HttpResponse = perform_login(request, Login(user=person, redirect_url=welcome.url))
     return response
 
@@ -220,8 +224,11 @@ def _welcome(request: HttpRequest, account: Account, person: User) -> HttpRespon
 def _page(
     request: HttpRequest, invited: Invitation, reader: str, *, status: int = 200, form: ChoosePasswordForm | None = None
 ) -> HttpResponse:
-    """Renders the page. `reader` is invited, other (another person), known (has a password) or new (has none)."""
-    context = {"invitation": invited, "reader": reader, "form": form}
+    """Renders the page.
+
+    `reader` is invited, other (another person), known (has a password), new (has none) or provider (has to use it).
+    """
+    context = {"invitation": invited, "reader": reader, "form": form, "single_sign_on": settings.OIDC_NAME}
     return render(request, "dashboard/invitation.html", context, status=status)
 
 

@@ -170,7 +170,7 @@ class Factors(OwnPage, IndexView):
             "passkeys": factors.get("webauthn", []),
             "codes_left": None if codes is None else len(codes.get_unused_codes()),
             "has_factor": has_second_factor(self.request.user),
-            "lacks_factor": lacks_required_factor(self.request.user),
+            "lacks_factor": lacks_required_factor(self.request, self.request.user),
         }
 
 

@@ -24,7 +24,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.generic import FormView
 
-from accounts import throttle
+from accounts import audit, single_sign_on, throttle
 from accounts.models import User
 from accounts.sign_in import may_use_password
 from accounts.throttle import TooManyTries
@@ -172,6 +172,7 @@ class SignIn(ThrottledFormView, LoginView):
         return super().get_context_data(**context) | {
             "next": self.get_next_url(),
             "has_password_form": has_password_form,
+            "single_sign_on": settings.OIDC_NAME if single_sign_on.is_configured() else "",
             "passwords_can_be_reset": settings.PASSWORD_SIGN_IN,
         }
 
@@ -241,7 +242,8 @@ class ResetLink(ThrottledFormView, views.PasswordResetConfirmView):
 
     def form_valid(self, form: Any) -> HttpResponse:
         send_in_background(_changed_mail(form.user))
-        return super().form_valid(form)
+        with audit.acting_as(audit.of_member(form.user)):  # who is not signed in
+            return super().form_valid(form)
 
     def render_to_response(self, context: dict[str, Any], **options: Any) -> HttpResponse:
         options.setdefault("status", 200 if self.validlink else 410)

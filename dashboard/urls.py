@@ -18,6 +18,7 @@ from . import (
     security,
     sessions,
     sign_in,
+    single_sign_on,
     usage,
     webhooks,
 )
@@ -30,6 +31,8 @@ urlpatterns = [
     path("login", sign_in.SignIn.as_view(), name="login"),
     path("login/code", security.SecondStep.as_view(), name="mfa_authenticate"),
     path("login/passkey", security.PasskeySignIn.as_view(), name="mfa_login_webauthn"),
+    path("login/sso", single_sign_on.begin, name="single-sign-on"),
+    path("login/sso/callback", single_sign_on.finish, name="single-sign-on-callback"),
     path("logout", sign_in.SignOut.as_view(), name="logout"),
     path("password", sign_in.ChangePassword.as_view(), name="password"),
     path("password/reset", sign_in.ResetPassword.as_view(), name="password-reset"),

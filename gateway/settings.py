@@ -183,6 +183,8 @@ INSTALLED_APPS = [
     "allauth.account",  # before ours, which remove its pages from the admin
     "allauth.mfa",
     "allauth.usersessions",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
     "gateway",
     "accounts",
     "catalogue",
@@ -359,6 +361,21 @@ PASSWORD_RESET_TIMEOUT = 3600  # seconds; people use such a mail at once
 PASSWORD_SIGN_IN = _switch("PASSWORD_SIGN_IN", "true")
 REQUIRE_SECOND_FACTOR = _one_of("REQUIRE_SECOND_FACTOR", "", "staff", "everyone")
 
+# Single sign-on. django-environ would look up a name after a leading `$` of the secret.
+OIDC_ISSUER = env.str("OIDC_ISSUER", "").strip()
+if not re.fullmatch(r"(https://[\w.-]+|http://(localhost|127\.0\.0\.1))(:\d+)?(/[^\s?#]*)?|", OIDC_ISSUER):
+    raise ImproperlyConfigured("OIDC_ISSUER is the https:// address of an identity provider, without ? and #.")
+OIDC_CLIENT_ID = env.str("OIDC_CLIENT_ID", "").strip()
+OIDC_CLIENT_SECRET = os.environ.get("OIDC_CLIENT_SECRET", "")
+if OIDC_ISSUER and not OIDC_CLIENT_ID:
+    raise ImproperlyConfigured("OIDC_CLIENT_ID is the name that the provider of OIDC_ISSUER has for the gateway.")
+if OIDC_ISSUER and not OIDC_CLIENT_SECRET:
+    raise ImproperlyConfigured("OIDC_CLIENT_SECRET is the secret that the provider of OIDC_ISSUER has given.")
+OIDC_NAME = env.str("OIDC_NAME", "").strip() or "single sign-on"
+OIDC_GROUPS_CLAIM = env.str("OIDC_GROUPS_CLAIM", "").strip() or "groups"
+OIDC_GROUPS = os.environ.get("OIDC_GROUPS", "").strip()  # accounts.oidc_groups reads it
+OIDC_IS_SECOND_FACTOR = _switch("OIDC_IS_SECOND_FACTOR", "true")
+
 # django-allauth. It keeps no addresses of its own (EmailAddress has no rows): a person's address is `User.email`.
 ACCOUNT_ADAPTER = "accounts.sign_in.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"email"}
@@ -368,6 +385,8 @@ ACCOUNT_EMAIL_VERIFICATION = "none"  # invitations and resets prove an address
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_RATE_LIMITS = False  # accounts.throttle limits guesses
 MFA_RATE_LIMITS = False
+SOCIALACCOUNT_ADAPTER = "accounts.single_sign_on.SocialAccountAdapter"
+SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"provider_class": "accounts.single_sign_on.Provider"}}
 MFA_ADAPTER = "accounts.second_factors.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True

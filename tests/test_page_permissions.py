@@ -23,6 +23,8 @@ PUBLIC = {
     "mfa_authenticate",
     "mfa_login_webauthn",
     "login",
+    "single-sign-on",
+    "single-sign-on-callback",
     "logout",
     "password-reset",
     "password-reset-sent",

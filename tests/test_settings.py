@@ -28,6 +28,13 @@ BY_KIND = {name: BAD_BY_KIND[kind] for kind, name in re.findall(r'= _(\w+)\("([A
 BAD = BY_KIND | {
     "OTEL_EXPORTER_OTLP_ENDPOINT": ["127.0.0.1:4318", "grpc://somebody:hunter2@127.0.0.1", "https://", "http://a b"],
     "REQUIRE_SECOND_FACTOR": ["some", "staff,everyone"],
+    "OIDC_ISSUER": [
+        "login.example",
+        "http://login.example",
+        "https://a b",
+        "https://u:hunter2@login.example",
+        "https://a?b",
+    ],
     "PORT": ["-1", "65536", "http", "80.5", ""],
     "WEB_CONCURRENCY": ["0", "-1", "auto", ""],
     "GATEWAY_FIRST_BYTE_PER_1000_TOKENS": ["-1", "ten", "", "nan", "inf"],

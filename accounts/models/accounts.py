@@ -131,6 +131,7 @@ class Membership(models.Model):
     user = models.ForeignKey(User, on_delete=models.CASCADE)
     account = models.ForeignKey(Account, on_delete=models.CASCADE)
     role = models.CharField(max_length=10, choices=Role, default=Role.MEMBER)
+    by_oidc = models.BooleanField(default=False, db_default=False, editable=False)  # a group of OIDC_GROUPS gives it
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -1,5 +1,7 @@
 """Makes people of an account, for tests of the pages on members and invitations."""
 
+import time
+
 from django.test import Client
 
 from accounts.models import Account, Membership, User
@@ -15,9 +17,14 @@ def joined(account: Account, email: str, role: str = "member") -> Membership:
 
 
 def client_of(email: str, *, enforce_csrf_checks: bool = False) -> Client:
-    """Returns a client in which that person is signed in."""
+    """Returns a client in which that person has just signed in."""
     client = Client(enforce_csrf_checks=enforce_csrf_checks)
-    client.force_login(User.objects.filter(email=email).first() or User.objects.create_user(email))
+    person = User.objects.filter(email=email).first() or User.objects.create_user(email)
+    client.force_login(person)
+    session = client.session
+    session["account_authentication_methods"] = [{"method": "password", "at": time.time()}]
+    session["account_authentication_methods_user"] = str(person.pk)
+    session.save()
     return client
 
 

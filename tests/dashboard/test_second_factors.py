@@ -16,9 +16,10 @@ from django_ratelimit import core as ratelimit
 from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
 from accounts import second_factors
-from accounts.models import User
+from accounts.models import AuditEvent, User
 from gateway.pages import mail
 from tests.billing.records import open_for
+from tests.dashboard.people import client_of
 from tests.dashboard.test_sign_in import Clock
 
 EMAIL, PASSWORD = "member@example.com", "correct horse battery staple"
@@ -255,11 +256,29 @@ def test_passwords_that_are_off_leave_a_way_in_for_superusers(member: User, sett
     assert len(outbox.outbox) == 1
 
 
-def test_another_persons_passkey_is_not_found(member: User, client: Client) -> None:
+def test_another_persons_passkey_is_not_found(member: User) -> None:
     theirs = Authenticator.objects.create(
         user=User.objects.create_user("other@example.com"), type="webauthn", data={"name": "phone"}
     )
-    client.force_login(User.objects.create_user("third@example.com"))
+    client = client_of("third@example.com")
     for path in (f"/security/passkeys/{theirs.pk}", f"/security/passkeys/{theirs.pk}/remove"):
         assert [client.get(path).status_code, client.post(path, {"name": "x"}).status_code] == [404, 404]
     assert Authenticator.objects.filter(pk=theirs.pk).exists()
+
+
+def test_factors_passwords_and_ways_of_signing_in_are_in_the_audit_log(member: User, clock: TotpClock) -> None:
+    client, _ = sign_in()
+    add_app(client, clock)
+    client.post("/security/app/remove")
+    again = {"old_password": PASSWORD, "new_password1": "another long secret", "new_password2": "another long secret"}
+    assert client.post("/password", again).status_code == 302
+    written = AuditEvent.objects.filter(object_id=str(member.pk)).order_by("created_at")
+    found = [(each.action, each.old, each.new) for each in written if each.action != "member.added"]
+    assert [each for each in found if each[0].startswith("second_factor")] == [
+        ("second_factor.added", None, {"kind": "authenticator app"}),
+        ("second_factor.added", None, {"kind": "recovery codes"}),
+        ("second_factor.removed", {"kind": "authenticator app"}, None),
+        ("second_factor.removed", {"kind": "recovery codes"}, None),
+    ]
+    assert ("session.opened", None, {"method": "password"}) in found
+    assert ("password.changed", None, None) in found

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from accounts import second_factors
+from accounts import second_factors, sign_in_events
 from accounts.models import User
 from gateway.management.base import OperatorCommand
 
@@ -24,4 +24,6 @@ class Command(OperatorCommand):
             if person is None:
                 raise CommandError(f"No person has the address {options['email']!r}.")
             removed = second_factors.remove_all(person)
+            for kind in removed:
+                sign_in_events.note_removed_kind(person, kind)
             self.stdout.write(f"{person.email}: removed {', '.join(removed) or 'nothing, as there was no factor'}.")

@@ -39,6 +39,8 @@ class Command(migrate.Command):
                 cursor.execute(
                     "SELECT set_config('lock_timeout', %s, false)", [f"{settings.MIGRATION_LOCK_TIMEOUT:g}s"]
                 )
+                # A foreign key of another app's table is changed by two statements in one, which cannot be prepared.
+                prepares, connection.connection.prepare_threshold = connection.connection.prepare_threshold, None
         try:
             super().handle(*args, **options)
         except OperationalError as error:
@@ -52,3 +54,4 @@ class Command(migrate.Command):
             if connection.vendor == "postgresql" and connection.is_usable():  # the connection may be used again
                 with connection.cursor() as cursor:
                     cursor.execute("RESET lock_timeout")
+                    connection.connection.prepare_threshold = prepares

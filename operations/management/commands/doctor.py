@@ -17,6 +17,7 @@ from django.db import Error, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
+from accounts import oidc_groups
 from billing.usage import partitions
 from catalogue.loader import release
 from catalogue.routing import snapshot
@@ -74,6 +75,8 @@ def _checks() -> Iterator[tuple[str, Callable[[], str]]]:
         yield "records", _partitions
     yield from (("cache", _cache), ("disk", _disk), ("mail", _mail), ("credit", _billing_contact))
     yield from (("catalogue", _catalogue), ("release", _catalogue_age))
+    if settings.OIDC_GROUPS:
+        yield "groups", _groups
     if snapshot.is_loaded():
         for name, upstream in _providers_by_address(snapshot.current()):
             yield f"provider {name}", partial(_provider, upstream)
@@ -100,6 +103,12 @@ def _settings() -> str:
     if warnings := settings_warnings.current():
         raise CheckFailed(" ".join(f"{warning.message} {warning.hint}" for warning in warnings))
     return str(settings.PUBLIC_URL)
+
+
+def _groups() -> str:
+    if wrong := [*oidc_groups.faults(), *oidc_groups.unknown_names()]:
+        raise CheckFailed(f"{' '.join(wrong)} Until it is corrected, groups take nothing away.")
+    return "OIDC_GROUPS names what exists"
 
 
 def _database() -> str:
