@@ -79,7 +79,8 @@ class IdentityProvider:
             "userinfo_endpoint": f"{self.origin}/userinfo",
             "token_endpoint_auth_methods_supported": ["client_secret_post"],
         }
-        return {name: value for name, value in (found | self.discovery).items() if value is not None}
+        merged: Claims = {**found, **self.discovery}
+        return {name: value for name, value in merged.items() if value is not None}
 
     def _keys(self) -> Claims:
         public = jwt.algorithms.RSAAlgorithm.to_jwk(self.key.public_key(), as_dict=True)
