@@ -99,7 +99,7 @@ def test_a_conversation_is_streamed_billed_and_shown_with_its_code(chromium: Bro
         assert status() == 200
         open_menu(page)
         page.get_by_role("button", name="Sign out").click()
-        expect(page.get_by_role("button", name="Sign in")).to_be_visible()
+        expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
         assert status() == 401
 
 
@@ -149,7 +149,7 @@ def test_stopping_is_charged_for_what_came_and_errors_say_what_to_do(chromium: B
 
     open_menu(second)
     second.get_by_role("button", name="Sign out").click()
-    expect(second.get_by_role("button", name="Sign in")).to_be_visible()
+    expect(second.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
     say(page, "Hello again")
     expect(alert).to_contain_text("You are signed out.")
     context.close()

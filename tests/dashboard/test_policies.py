@@ -231,7 +231,7 @@ def test_the_history_says_who_changed_what_and_when(owner: Client, key: ApiKey) 
     assert f"Tags none team=hr {OWNER}" in page
     assert f"Requests per minute 5 no rule {OWNER}" in page
     assert f"Budgets no rule 1.50 EUR per week {OWNER}" in page
-    assert "Tokens per minute no rule 7 a command" in page
+    assert "Tokens per minute no rule 7 the gateway" in page
     assert f"Key hr Tags none team=hr {OWNER}" in plain(owner.get(f"/policies?account={key.account_id}").text)
 
 
