@@ -108,5 +108,5 @@ def test_without_scripts_menus_open_and_what_needs_one_is_hidden(chromium: Brows
         page.get_by_role("link", name="Sessions").click()
         expect(page.get_by_role("heading", name="Sessions", exact=True)).to_be_visible()
         open_menu(page)
-        page.get_by_role("button", name="Sign out").click()
+        page.get_by_role("button", name="Sign out", exact=True).click()
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
