@@ -75,11 +75,17 @@ _worker: bytes = b""  # this worker's name in Redis; set on first use, so after 
 
 
 def require_room(account: str) -> None:
-    """Raises TooManyInFlight if the account, named as its purse, has as many requests in flight as it may have."""
+    """Raises TooManyInFlight if this worker has as many requests of the account in flight as it may have.
+
+    `account` is the name of the account's purse. Each worker counts only its own requests, with or without Redis, so
+    four workers admit four times as many.
+    """
     most, own = settings.GATEWAY_ACCOUNT_CONCURRENCY, _purses.get(account)
     if most and own is not None and own.requests >= most:
         plural = "" if most == 1 else "s"
-        raise _too_many(f"This account has {most} request{plural} in flight, as many as it may have at once.")
+        raise _too_many(
+            f"This worker has {most} request{plural} of the account in flight, as many as it may have at once."
+        )
 
 
 def begin(event: RequestEvent, purse: Purse, units: int) -> bool:

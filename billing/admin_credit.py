@@ -13,7 +13,7 @@ from accounts.models import Account
 from gateway.money import MAX_MONEY, MONEY_PLACES, plain
 from gateway.pages.admin import RowPages
 
-from .ledger import credits as ledger
+from .ledger import credits
 from .ledger.credits import BookedCredit
 from .models import LedgerEntry, Wallet
 
@@ -28,8 +28,8 @@ GRANT, CORRECTION = LedgerEntry.Kind.GRANT, LedgerEntry.Kind.CORRECTION
 class CreditForm(forms.Form):
     """Reads a grant or a correction on one account."""
 
-    # The reference must be new. A confirmed form may repeat it: if the form is sent twice, the second one books nothing
-    # and is no error.
+    # The reference must be new, except in a confirmed form: one that is sent twice books nothing the second time, and
+    # is no error.
 
     kind = forms.ChoiceField(
         choices=[(GRANT.value, "Grant"), (CORRECTION.value, "Correction")],
@@ -46,7 +46,7 @@ class CreditForm(forms.Form):
         widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
     )
     reference = forms.CharField(
-        max_length=ledger.MAX_REFERENCE_LENGTH,
+        max_length=credits.MAX_REFERENCE_LENGTH,
         help_text="Where the credit comes from, such as the number of an invoice. The account's members see it. "
         "Each reference is used once per account.",
         widget=forms.TextInput(attrs={"class": "vTextField", "autocomplete": "off"}),
@@ -107,13 +107,13 @@ class CreditPages(RowPages):
         fields = form.cleaned_data
         try:
             with transaction.atomic():
-                book = ledger.grant if fields["kind"] == GRANT else ledger.correct
+                book = credits.grant if fields["kind"] == GRANT else credits.correct
                 credit = book(account.pk, fields["amount"], fields["reference"], reason=fields["reason"])
                 if not credit.repeated:
                     self.log_change(request, account, _log_line(fields, account.currency))
-        except ledger.ReferenceConflict as error:
+        except credits.ReferenceConflict as error:
             form.add_error("reference", str(error))
-        except ledger.InvalidAmount as error:
+        except credits.InvalidAmount as error:
             form.add_error("amount", str(error))
         if not form.is_valid():
             return self._page(request, account, form)

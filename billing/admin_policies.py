@@ -1,4 +1,4 @@
-"""Shows policies in the admin, where staff set a policy as JSON by the check that commands use."""
+"""Shows policies in the admin. Staff set a policy as JSON, which is checked as by the command `set_policy`."""
 
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from gateway.pages.admin import BoundedAdmin, StaleFormCheck
 
 from .policies import Holder, checked_tag, set_policy
 
-RIGHT = "accounts.change_apikey"  # lets staff see and set policies
+POLICY_RIGHT = "accounts.change_apikey"  # lets staff see and set policies
 SUSPENDED = "The account is suspended or closed: nothing in it can be changed."
 
 
@@ -86,7 +86,7 @@ class PolicyForm(StaleFormCheck, forms.ModelForm[Policy]):
 
 @admin.register(Policy)
 class PolicyAdmin(BoundedAdmin):
-    """Shows policies. `set_policy` saves them, because what is spent of budgets is added up with them."""
+    """Shows policies. `set_policy` saves them, not Django, because it also adds up what a new budget has spent."""
 
     form = PolicyForm
     list_display = ("account", "level", "key", "tag", "rules", "changed_at")
@@ -100,7 +100,7 @@ class PolicyAdmin(BoundedAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Policy | None = None) -> tuple[str, ...]:
         return () if obj is None else ("account", "level", "key", "tag")
 
-    def hold(self, row: Model) -> None:
+    def lock_row(self, row: Model) -> None:
         # `set_policy` locks the account before the policy, so this does too.
         assert isinstance(row, Policy)  # noqa: S101
         locked_account(row.account_id)
@@ -115,13 +115,13 @@ class PolicyAdmin(BoundedAdmin):
             self.message_user(request, warning, messages.WARNING)
 
     def has_view_permission(self, request: HttpRequest, obj: Policy | None = None) -> bool:
-        return request.user.has_perm(RIGHT) or super().has_view_permission(request, obj)
+        return request.user.has_perm(POLICY_RIGHT) or super().has_view_permission(request, obj)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm(RIGHT)
+        return request.user.has_perm(POLICY_RIGHT)
 
     def has_change_permission(self, request: HttpRequest, obj: Policy | None = None) -> bool:
-        return request.user.has_perm(RIGHT)
+        return request.user.has_perm(POLICY_RIGHT)
 
     def has_delete_permission(self, request: HttpRequest, obj: Policy | None = None) -> bool:
         return False

@@ -56,7 +56,7 @@ CHANGES_SHOWN = 20
 
 
 class _CatalogueAdmin(ValueHistoryAdmin):
-    def hold(self, row: Row) -> None:
+    def lock_row(self, row: Row) -> None:
         changes.hold()  # locks the row that every writer of the catalogue locks first, also seeding
 
 

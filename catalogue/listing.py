@@ -12,7 +12,7 @@ import orjson
 from django.conf import settings
 
 from accounts.policies import AppliedPolicy
-from gateway.edge.responses import known
+from gateway.edge.responses import without_unknown
 from gateway.money import to_json
 from gateway.server.turns import take_turns
 
@@ -122,7 +122,7 @@ def model_info(snapshot: Snapshot, view: View, offer: Offer, routes: list[Route]
         "allowed": bool(allowed) if view.all else None,
         "retention": _fact("retention", offer.own_retention),
         "regions": [
-            known(
+            without_unknown(
                 {
                     "id": route.id,
                     "locode": route.locode,
@@ -134,7 +134,7 @@ def model_info(snapshot: Snapshot, view: View, offer: Offer, routes: list[Route]
             for route in routes
         ],
     }
-    return known(info)
+    return without_unknown(info)
 
 
 def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], str]) -> list[Info]:
@@ -157,7 +157,7 @@ def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], st
             "regions": sorted(regions.get(upstream.slug, ()), key=lambda code: (code != GLOBAL, code)),
             "model_count": counts.get(upstream.slug, 0),
             **({"carbon_metrics": grids[upstream.slug]} if upstream.slug in grids else {}),
-            **known({name: _fact(name, getattr(upstream, name)) for name in FACTS}),
+            **without_unknown({name: _fact(name, getattr(upstream, name)) for name in FACTS}),
         }
         for upstream in sorted(shown, key=lambda upstream: upstream.slug)
     ]
@@ -166,7 +166,9 @@ def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], st
 def _fact(name: str, fact: Fact[Any] | None) -> Info | None:
     if fact is None:
         return None
-    return known({FACTS[name]: fact.value, "source": fact.source or None, "as_of": fact.as_of and str(fact.as_of)})
+    return without_unknown(
+        {FACTS[name]: fact.value, "source": fact.source or None, "as_of": fact.as_of and str(fact.as_of)}
+    )
 
 
 def auto_infos(snapshot: Snapshot, view: View, objective: str) -> Iterator[Info]:
@@ -196,7 +198,7 @@ def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str)
         return None
     ranked = rank(eligible, snapshot.units_per_eur, objective).routes
     all_priced = len(eligible) == len(routes)
-    return known(
+    return without_unknown(
         {
             "id": auto_id,
             "object": "model",
@@ -212,7 +214,7 @@ def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str)
                 _any_of([offer.streaming for offer in offers]), _any_of([offer.function_calling for offer in offers])
             ),
             "allowed": any(route.region_id in allowed for route in eligible) if view.all else None,
-            "auto_routing": known(
+            "auto_routing": without_unknown(
                 {
                     "candidates": [route.id for route in ranked],
                     "pricing_range": _pricing_range(snapshot, ranked) if all_priced else None,
@@ -224,7 +226,9 @@ def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str)
 
 
 def _capabilities(streaming: bool | None, function_calling: bool | None) -> Info | None:
-    return None if streaming is None else known({"streaming": streaming, "function_calling": function_calling})
+    if streaming is None:
+        return None
+    return without_unknown({"streaming": streaming, "function_calling": function_calling})
 
 
 def _pricing(published: PublishedPricing) -> Info | None:
@@ -248,13 +252,14 @@ def _carbon_metrics(route: Route) -> Info | None:
         "energy_per_token_wh": None if energy.per_token_wh is None else float(energy.per_token_wh),
         "carbon_per_token_gco2e": None if grams is None else float(grams),
     }
-    metrics = known(per_token) | _grid(route)
+    metrics = without_unknown(per_token) | _grid(route)
     return {_label(route): metrics} if metrics else None
 
 
 def _grid(route: Route) -> Info:
     energy = route.energy
-    return known({"grid_carbon_intensity_gco2_per_kwh": energy.intensity_gco2_per_kwh}) | dict(energy.grid_details)
+    intensity = without_unknown({"grid_carbon_intensity_gco2_per_kwh": energy.intensity_gco2_per_kwh})
+    return intensity | dict(energy.grid_details)
 
 
 def _label(route: Route) -> str:

@@ -14,7 +14,7 @@ from billing.ledger.unsettled import RequestColumns, UnsettledGeneration
 from billing.models import IMPLAUSIBLE_USAGE, ZERO_USAGE, Generation
 from billing.usage.representations import footprint_details, usage_object
 from catalogue.pricing import ContradictoryUsage, Usage, cost_of, footprint_of, numbers_of, without_prices
-from gateway.edge.responses import known
+from gateway.edge.responses import without_unknown
 from gateway.money import UNITS
 
 from . import estimator, idempotency
@@ -212,4 +212,4 @@ def _metadata(unsettled: UnsettledGeneration) -> dict[str, Any]:
         "cache_creation_5m_tokens": None if figures.cache_write_1h_tokens is None else figures.cache_write_5m_tokens,
         "cache_creation_1h_tokens": figures.cache_write_1h_tokens,
     }
-    return known(metadata)
+    return without_unknown(metadata)

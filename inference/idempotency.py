@@ -17,7 +17,7 @@ from django.db import Error
 
 from accounts import in_flight
 from billing.ledger import idempotent_requests
-from billing.ledger.idempotent_requests import KeyUse
+from billing.ledger.idempotent_requests import IdempotencyKeyUse
 from gateway.db import pool
 from gateway.db.outages import Outage
 from gateway.errors import NOTHING_BILLED, InvalidRequest, step
@@ -44,16 +44,16 @@ _renewed_at = 0.0
 class SentKey:
     """Holds the digests of a request's `Idempotency-Key` and, once it is read, of its body."""
 
-    __slots__ = ("_body_digest", "_name_digest")
+    __slots__ = ("_body_digest", "_header_digest")
 
     def __init__(self, name: str) -> None:
-        self._name_digest, self._body_digest = sha256(name.encode()).digest(), b""
+        self._header_digest, self._body_digest = sha256(name.encode()).digest(), b""
 
     def note_body(self, sent: bytes) -> None:
         self._body_digest = sha256(sent).digest()
 
-    def use(self, form: WireForm, payer: Payer) -> KeyUse:
-        return KeyUse(payer.key_id, form.endpoint, self._name_digest, self._body_digest)
+    def use(self, form: WireForm, payer: Payer) -> IdempotencyKeyUse:
+        return IdempotencyKeyUse(payer.key_id, form.endpoint, self._header_digest, self._body_digest)
 
 
 def sent_key(environ: Mapping[str, Any]) -> SentKey:
@@ -64,7 +64,7 @@ def sent_key(environ: Mapping[str, Any]) -> SentKey:
     return SentKey(name)
 
 
-def begin(use: KeyUse, event: RequestEvent) -> None:
+def begin(use: IdempotencyKeyUse, event: RequestEvent) -> None:
     """Claims a key for a request until `end_request`.
 
     The request takes over the id of an earlier one that vanished with its worker, so that one of the two is billed.

@@ -9,7 +9,7 @@ from typing import Self
 import gevent
 from django.conf import settings
 
-from billing.ledger.endings import ENDINGS, Closing
+from billing.ledger.endings import ENDINGS, StreamClosing
 from billing.models import Generation
 from catalogue.pricing import ContradictoryUsage
 from catalogue.routing import health
@@ -263,13 +263,13 @@ class BilledStream:
             return self._framing.broke(failure, None)
         frames = self._framing.frames(self._reader.take_finishes())
         match ENDINGS[ending].closing:
-            case Closing.NOTHING:
+            case StreamClosing.NOTHING:
                 return []
-            case Closing.FINISH:
+            case StreamClosing.FINISH:
                 return [*frames, *self._framing.finished(report)]
-            case Closing.EMPTY_CHUNK:
+            case StreamClosing.EMPTY_CHUNK:
                 return [*frames, *self._framing.stalled(self._error_of(ending), report)]
-            case Closing.ERROR:
+            case StreamClosing.ERROR:
                 return [*frames, *self._framing.broke(self._error_of(ending), report)]
 
     def _error_of(self, ending: Generation.Ending) -> ApiError:

@@ -42,7 +42,7 @@ class Migration(migrations.Migration):
             field=models.BooleanField(
                 db_default=True,
                 default=True,
-                help_text="Of those that they own: credit and keys that end.",
+                help_text="Mail about the accounts that they own: low credit, keys that expire.",
                 verbose_name="mail about accounts",
             ),
         ),

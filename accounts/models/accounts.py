@@ -156,7 +156,8 @@ class InvitationQuerySet(models.QuerySet["Invitation"]):
         # invitations.
         owners = Membership.objects.filter(role=Membership.Role.OWNER, user__is_active=True)
         is_by_owner = Exists(owners.filter(account=OuterRef("account"), user=OuterRef("invited_by")))
-        staff: models.QuerySet[User] = User.objects.with_perm(INVITING_RIGHT)  # type: ignore[misc]  # borrowed, see UserManager
+        # `with_perm` is Django's, which UserManager borrows.
+        staff: models.QuerySet[User] = User.objects.with_perm(INVITING_RIGHT)  # type: ignore[misc]
         is_by_staff = Q(invited_by__in=staff.filter(is_staff=True))
         is_by_key = Q(invited_by_key__isnull=False, invited_by_key__deleted_at=None, invited_by_key__disabled_at=None)
         return self.pending().filter(is_by_staff | is_by_key | Q(is_by_owner), expires_at__gt=timezone.now())

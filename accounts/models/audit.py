@@ -11,7 +11,9 @@ from .accounts import Account
 
 
 class AuditEvent(models.Model):
-    """Records one action on an account, and stays: the database refuses to change it (docs/management.md#audit-log).
+    """Records one action on an account (docs/management.md#audit-log).
+
+    The database refuses to change it, and to remove it before its account is closed.
 
     People are stored by their ids only, so that a person can be forgotten; their addresses are looked up when an event
     is shown. `old` and `new` are what the action replaced and what it set, as JSON; null if that does not apply.

@@ -51,7 +51,8 @@ class ApiKey(models.Model):
     last_four = models.CharField(max_length=4, editable=False)
     rpm = models.PositiveIntegerField("requests per minute", null=True, blank=True, help_text="Empty: the default.")
     tpm = models.PositiveIntegerField("tokens per minute", null=True, blank=True, help_text="Empty: the default.")
-    # The person who created it on the keys page. Null: a command did, or this was not recorded yet.
+    # The person who created it on the keys page, or uses it in the Playground. Null if a command or a management key
+    # created it, if the person was deleted, or if the key is older than this column.
     created_by = models.ForeignKey(
         User,
         on_delete=models.SET_NULL,

@@ -36,7 +36,7 @@ class User(AbstractUser):
         "mail about accounts",
         default=True,
         db_default=True,
-        help_text="Of those that they own: credit and keys that end.",
+        help_text="Mail about the accounts that they own: low credit, keys that expire.",
     )
 
     USERNAME_FIELD = "email"

@@ -1,10 +1,10 @@
-"""Keeps what open streams have delivered so far in the database, and settles it if their worker died.
+"""Keeps in the database what open streams have delivered so far, and settles it if their worker died.
 
 Within a second of its first output a stream gets a row here, which its worker renews every few seconds. A stream whose
-row could not be renewed for 30 s is ended by its worker. Settling removes the row; a row 120 s old was left by a dead
-worker, and a sweep settles it (docs/operations.md#what-dies-and-what-happens). The settling transaction claims the row
-by deleting it, so two sweepers, or a sweeper and the stream itself, cannot both bill. Times are the database's, not the
-worker's.
+row could not be renewed for 30 s is ended by its worker. Settling removes the row; a row that was not renewed for 120 s
+was left by a dead worker, and a sweep settles it (docs/operations.md#what-dies-and-what-happens). The settling
+transaction claims the row by deleting it, so two sweepers, or a sweeper and the stream itself, cannot both bill. Times
+are the database's, not the worker's.
 """
 
 import logging
@@ -57,27 +57,29 @@ class SweepCounts(NamedTuple):
     unsettled: int
 
 
-def insert(frozen: Mapping[uuid.UUID, str]) -> None:
+def insert(serialized: Mapping[uuid.UUID, str]) -> None:
     """Writes the first checkpoints of streams, by the generation's id; rows that exist are left alone."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
-            cursor.execute(_INSERT, [list(frozen), list(frozen.values())])
+            cursor.execute(_INSERT, [list(serialized), list(serialized.values())])
         return
     now = timezone.now()
-    rows = [Checkpoint(id=id_, frozen=text, beat_at=now) for id_, text in frozen.items()]
+    rows = [Checkpoint(id=id_, frozen=text, beat_at=now) for id_, text in serialized.items()]
     Checkpoint.objects.bulk_create(rows, ignore_conflicts=True)
 
 
-def renew(frozen: Mapping[uuid.UUID, str]) -> set[uuid.UUID]:
+def renew(serialized: Mapping[uuid.UUID, str]) -> set[uuid.UUID]:
     """Renews checkpoints, and returns the ids of those that still exist: a stream without its row has been settled."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
-            cursor.execute(_RENEW, [list(frozen), list(frozen.values())])
+            cursor.execute(_RENEW, [list(serialized), list(serialized.values())])
             return {row[0] for row in cursor.fetchall()}
     with transaction.atomic():
         now = timezone.now()
         return {
-            id_ for id_, text in frozen.items() if Checkpoint.objects.filter(pk=id_).update(frozen=text, beat_at=now)
+            id_
+            for id_, text in serialized.items()
+            if Checkpoint.objects.filter(pk=id_).update(frozen=text, beat_at=now)
         }
 
 
@@ -129,7 +131,7 @@ def _settle_orphan(id_: uuid.UUID) -> bool:
         if generation.pk != id_:
             raise BadSerializedGeneration(f"the checkpoint holds another generation, {generation.pk}")
         if Generation.objects.using(_USING).filter(pk=id_).exists():
-            return False  # the stream wrote this row while it was being settled: it only had to be removed
+            return False  # the stream is settled: it wrote this row while that happened, and the row only had to go
         book(generation, quota_region=quota_region, using=_USING)
     logger.warning("settled %s, whose worker is gone", generation.public_id)
     return True

@@ -13,7 +13,7 @@ from ..models import Generation
 Ending = Generation.Ending
 
 
-class Closing(Enum):
+class StreamClosing(Enum):
     """Names the ways in which a stream closes, in terms of chat; other APIs close with their own events."""
 
     FINISH = auto()  # the finish chunk with usage and metadata, then `[DONE]`
@@ -25,7 +25,7 @@ class Closing(Enum):
 class EndingRule(NamedTuple):
     """Holds one row of ENDINGS. A record's page shows `text`, or `uncharged_text` if the record has no cost."""
 
-    closing: Closing
+    closing: StreamClosing
     text: str
     is_billed: bool = True
     is_interrupted: bool = False
@@ -33,7 +33,7 @@ class EndingRule(NamedTuple):
     uncharged_text: str = ""
 
 
-def _cut(closing: Closing, what_happened: str, *, is_provider_failure: bool = False) -> EndingRule:
+def _cut(closing: StreamClosing, what_happened: str, *, is_provider_failure: bool = False) -> EndingRule:
     return EndingRule(
         closing,
         f"{what_happened}; what was delivered until then was charged.",
@@ -45,14 +45,14 @@ def _cut(closing: Closing, what_happened: str, *, is_provider_failure: bool = Fa
 
 UNRESOLVABLE = "The provider's token counts contradict each other, so the cost is unknown. Nothing was charged."
 ENDINGS: Mapping[str, EndingRule] = {
-    Ending.FINISHED: EndingRule(Closing.FINISH, "Completed."),
+    Ending.FINISHED: EndingRule(StreamClosing.FINISH, "Completed."),
     Ending.STALLED: _cut(
-        Closing.EMPTY_CHUNK, "The provider stopped responding or took too long", is_provider_failure=True
+        StreamClosing.EMPTY_CHUNK, "The provider stopped responding or took too long", is_provider_failure=True
     ),
-    Ending.UPSTREAM_BROKE: _cut(Closing.ERROR, "Provider error (stream cut)", is_provider_failure=True),
-    Ending.CLIENT_LEFT: _cut(Closing.NOTHING, "The client disconnected before the end"),
-    Ending.WORKER_STOPPED: _cut(Closing.ERROR, "The gateway was stopped before the end"),
-    Ending.COST_UNRESOLVABLE: EndingRule(Closing.ERROR, UNRESOLVABLE, is_billed=False),
+    Ending.UPSTREAM_BROKE: _cut(StreamClosing.ERROR, "Provider error (stream cut)", is_provider_failure=True),
+    Ending.CLIENT_LEFT: _cut(StreamClosing.NOTHING, "The client disconnected before the end"),
+    Ending.WORKER_STOPPED: _cut(StreamClosing.ERROR, "The gateway was stopped before the end"),
+    Ending.COST_UNRESOLVABLE: EndingRule(StreamClosing.ERROR, UNRESOLVABLE, is_billed=False),
 }
 # Endings that are the provider's fault. Their records have token counts whether or not the operator bills them.
 PROVIDER_FAILURES = frozenset(ending for ending, rule in ENDINGS.items() if rule.is_provider_failure)

@@ -46,12 +46,12 @@ _NOW = {"postgresql": "clock_timestamp()", "sqlite": "strftime('%%Y-%%m-%%d %%H:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyUse:
+class IdempotencyKeyUse:
     """Identifies one use of an `Idempotency-Key`, by digests of the header's value and of the body."""
 
     key_id: UUID
     endpoint: str
-    name_digest: bytes  # of the header's value
+    header_digest: bytes  # of the header's value
     body_digest: bytes
 
 
@@ -82,7 +82,7 @@ class _FirstUse(NamedTuple):
         return self.is_stale and not (self.is_billed or self.has_record or self.has_checkpoint)
 
 
-def claim(use: KeyUse, id_: UUID, *, running: Collection[UUID]) -> UUID:
+def claim(use: IdempotencyKeyUse, id_: UUID, *, running: Collection[UUID]) -> UUID:
     """Claims a key for the request `id_`, and returns the id under which it runs.
 
     That is another id if an earlier request with this key and body has vanished with its worker. `running` are the
@@ -96,7 +96,8 @@ def claim(use: KeyUse, id_: UUID, *, running: Collection[UUID]) -> UUID:
         if first is None:
             continue  # the earlier request has just ended without a bill
         if first.claimed_by == id_:
-            return first.id  # this is a second try: the reply to the first one was lost with its connection
+            # Our own statement succeeded at the first try. Only its reply was lost, with the database connection.
+            return first.id
         if first.is_over:
             IdempotentRequest.objects.filter(pk=first.id).delete()
             continue
@@ -144,17 +145,20 @@ def drop_before(moment: datetime, *, most: int | None = None) -> int:
 
 
 def drop_some() -> bool:
-    """Removes some rows older than a day, as a worker's share of `maintain`. Tells whether there are more."""
+    """Removes some rows older than a day, and tells whether there may be more.
+
+    Workers call it, so that old rows go even if `maintain` does not run.
+    """
     return drop_before(timezone.now() - KEPT_FOR, most=DROPPED_AT_ONCE) == DROPPED_AT_ONCE
 
 
-def _insert(use: KeyUse, id_: UUID) -> bool:
+def _insert(use: IdempotencyKeyUse, id_: UUID) -> bool:
     values = {
         "id": id_,
         "claimed_by": id_,
         "key_id": use.key_id,
         "endpoint": use.endpoint,
-        "name_digest": use.name_digest,
+        "name_digest": use.header_digest,
         "body_digest": use.body_digest,
     }
     now = _NOW[connection.vendor]
@@ -169,11 +173,11 @@ def _insert(use: KeyUse, id_: UUID) -> bool:
         return bool(cursor.rowcount == 1)
 
 
-def _first_use(use: KeyUse) -> _FirstUse | None:
+def _first_use(use: IdempotencyKeyUse) -> _FirstUse | None:
     """Reads in one statement the row of the request that holds the key, and its traces in the books."""
     record = Generation.objects.filter(pk=OuterRef("pk"))
     rows = IdempotentRequest.objects.filter(
-        key_id=use.key_id, endpoint=use.endpoint, name_digest=use.name_digest
+        key_id=use.key_id, endpoint=use.endpoint, name_digest=use.header_digest
     ).annotate(
         is_stale=_as_boolean(beat_at__lt=Now() - timedelta(seconds=STALE_SECONDS)),
         is_old=_as_boolean(created_at__lt=Now() - KEPT_FOR),

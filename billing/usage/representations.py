@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from catalogue.pricing import MEASURED, EnergyFactors
-from gateway.edge.responses import known
+from gateway.edge.responses import without_unknown
 from gateway.edge.rfc3339 import to_text
 from gateway.money import UNITS, to_json
 
@@ -79,18 +79,18 @@ def footprint_details(
 
 def record_of(generation: Generation) -> Json:
     """Builds a GenerationRecord; `cost` is in EUR. What is unknown or does not apply is absent."""
-    return known(_begin(generation) | {"usage": _usage(generation)} | _columns(generation, Export.RECORD))
+    return without_unknown(_begin(generation) | {"usage": _usage(generation)} | _columns(generation, Export.RECORD))
 
 
 def stats_of(generation: Generation) -> Json:
     """Builds GenerationStats; money is in the account's currency. `cost` is absent if the request was never priced."""
-    return known(
+    return without_unknown(
         _begin(generation)
         | {
             "interrupted": generation.interrupted,
             "usage": _usage(generation),
             "cost": _cost(generation),
-            "carbon_metrics": known(_columns(generation, Export.CARBON)),
+            "carbon_metrics": without_unknown(_columns(generation, Export.CARBON)),
             "latency": _columns(generation, Export.LATENCY),
             "routing_info": _routing(generation),
         }
@@ -149,7 +149,7 @@ def _cost(generation: Generation) -> Json | None:
 
 def _routing(generation: Generation) -> Json:
     fields = _columns(generation, Export.ROUTING)
-    return known(fields | {"fallback_occurred": generation.fallback_reason is not None})
+    return without_unknown(fields | {"fallback_occurred": generation.fallback_reason is not None})
 
 
 def _number(exact: Decimal | None) -> float | None:

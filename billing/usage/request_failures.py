@@ -149,7 +149,10 @@ def kept_since(now: datetime) -> datetime:
 
 
 def drop_some() -> bool:
-    """Removes some old failures, as a worker's share of `maintain`. Tells whether there are more."""
+    """Removes some old failures, and tells whether there may be more.
+
+    Workers call it, so that old failures go even if `maintain` does not run.
+    """
     return drop_before(kept_since(timezone.now()), most=DROPPED_AT_ONCE) == DROPPED_AT_ONCE
 
 

@@ -21,8 +21,8 @@ def speaks_messages(environ: Mapping[str, Any]) -> bool:
     return path.startswith("messages") or (path.startswith("models") and ANTHROPIC_VERSION in environ)
 
 
-def known(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields that have a value: unknown ones are left out."""
+def without_unknown(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields whose value is known: those that are None are left out."""
     return {name: value for name, value in fields.items() if value is not None}
 
 

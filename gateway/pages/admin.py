@@ -125,10 +125,10 @@ class RowLockingAdmin(admin.ModelAdmin[Any]):
         row = super().get_object(request, object_id, from_field)
         if row is None or request.method != "POST" or not connection.in_atomic_block:
             return row
-        self.hold(row)
+        self.lock_row(row)
         return super().get_object(request, object_id, from_field)
 
-    def hold(self, row: Model) -> None:
+    def lock_row(self, row: Model) -> None:
         """Locks the row, so that it cannot change between the form's check and its saving."""
         # Django writes every column of the row, also columns that are not in the form.
         type(row)._default_manager.select_for_update(no_key=True).filter(pk=row.pk).first()

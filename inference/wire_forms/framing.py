@@ -71,7 +71,6 @@ class ChunkFraming:
         self._held: Json | None = None  # the last finish chunk, which may have to carry the usage
 
     def frames(self, pending: list[Delta]) -> list[bytes]:
-        """See Framing."""
         if self._hides_reasoning:
             pending = _deltas_without_reasoning(pending)
         if len(pending) == 1 and pending[0].more is None and type(pending[0]) is not FinishDelta:
@@ -89,17 +88,14 @@ class ChunkFraming:
         return [b"data: %b\n\n" % frames] if frames else []
 
     def finished(self, report: Report) -> list[bytes]:
-        """See Framing."""
         if self._held is not None and not self._include_usage:
             return [framed({**self._held, **self._normaliser.unsent, **report}), DONE]
         return [*self._released(), framed({**self._normaliser.closing([]), **report}), DONE]
 
     def stalled(self, error: ApiError, report: Report) -> list[bytes]:
-        """See Framing."""
         return [*self._released(), framed({**self._normaliser.stalled(), **report}), DONE]
 
     def broke(self, error: ApiError, report: Report | None) -> list[bytes]:
-        """See Framing."""
         return [*(self._released() if report is not None else ()), framed(error_body(error))]
 
     def _released(self) -> list[bytes]:

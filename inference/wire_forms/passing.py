@@ -70,7 +70,6 @@ class PassedStream(Normaliser, Framing):
             self.has_output = True
 
     def frames(self, pending: list[Delta]) -> list[bytes]:
-        """See Framing."""
         frames: list[bytes] = []
         for delta in pending:
             if isinstance(delta, FinishDelta):

@@ -1,4 +1,4 @@
-"""GATEWAY_ACCOUNT_CONCURRENCY limits an account's requests in flight, and every ending frees a place."""
+"""GATEWAY_ACCOUNT_CONCURRENCY limits an account's requests in flight in a worker, and every ending frees a place."""
 
 from concurrent.futures import ThreadPoolExecutor
 

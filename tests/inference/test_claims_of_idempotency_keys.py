@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from billing.ledger import idempotent_requests
-from billing.ledger.idempotent_requests import KeyUse
+from billing.ledger.idempotent_requests import IdempotencyKeyUse
 from billing.models import IdempotentRequest
 from gateway.ids import uuid7
 from gateway.observing.request_events import RequestEvent
@@ -25,13 +25,13 @@ LONG_AGO = timedelta(minutes=3)
 
 
 @pytest.fixture
-def use() -> KeyUse:
+def use() -> IdempotencyKeyUse:
     key, _ = new_key(new_account())
-    return KeyUse(key.pk, "chat", b"n" * 32, b"b" * 32)
+    return IdempotencyKeyUse(key.pk, "chat", b"n" * 32, b"b" * 32)
 
 
 @pytest.fixture
-def event(use: KeyUse) -> Iterator[RequestEvent]:
+def event(use: IdempotencyKeyUse) -> Iterator[RequestEvent]:
     """Begins a request of this process, which ends with the test."""
     begun = RequestEvent("POST")
     idempotency.begin(use, begun)
@@ -51,7 +51,7 @@ def away() -> Iterator[None]:
         yield
 
 
-def taken_over(use: KeyUse) -> UUID:
+def taken_over(use: IdempotencyKeyUse) -> UUID:
     """Lets another worker take the key over, as if nothing had renewed it, and returns that claim."""
     IdempotentRequest.objects.update(beat_at=timezone.now() - LONG_AGO)
     claim, (row,) = uuid7(), IdempotentRequest.objects.all()
@@ -63,7 +63,9 @@ def claims() -> list[UUID | None]:
     return list(IdempotentRequest.objects.values_list("claimed_by", flat=True))
 
 
-def test_an_end_that_is_written_late_leaves_a_key_that_was_taken_over(use: KeyUse, event: RequestEvent) -> None:
+def test_an_end_that_is_written_late_leaves_a_key_that_was_taken_over(
+    use: IdempotencyKeyUse, event: RequestEvent
+) -> None:
     with away():
         idempotency.end_request(event)
     other = taken_over(use)
@@ -84,7 +86,7 @@ def test_a_late_end_of_a_key_that_nobody_took_over_frees_it(event: RequestEvent)
 
 
 def test_a_worker_that_was_frozen_neither_renews_nor_frees_a_key_that_was_taken_over(
-    use: KeyUse, event: RequestEvent, monkeypatch: pytest.MonkeyPatch
+    use: IdempotencyKeyUse, event: RequestEvent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = taken_over(use)
     IdempotentRequest.objects.update(beat_at=timezone.now() - LONG_AGO)
@@ -95,7 +97,9 @@ def test_a_worker_that_was_frozen_neither_renews_nor_frees_a_key_that_was_taken_
     assert claims() == [other]
 
 
-def test_a_request_that_took_a_key_over_renews_and_frees_it(use: KeyUse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_took_a_key_over_renews_and_frees_it(
+    use: IdempotencyKeyUse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = idempotent_requests.claim(use, uuid7(), running=())
     IdempotentRequest.objects.update(beat_at=timezone.now() - LONG_AGO)
     event = RequestEvent("POST")
@@ -110,7 +114,7 @@ def test_a_request_that_took_a_key_over_renews_and_frees_it(use: KeyUse, monkeyp
     assert claims() == []
 
 
-def test_a_takeover_whose_reply_was_lost_succeeds_at_the_second_try(use: KeyUse) -> None:
+def test_a_takeover_whose_reply_was_lost_succeeds_at_the_second_try(use: IdempotencyKeyUse) -> None:
     first = idempotent_requests.claim(use, uuid7(), running=())
     claim = taken_over(use)
     assert idempotent_requests.claim(use, claim, running=()) == first

@@ -8,7 +8,7 @@ and OpenAI's extras (`audio`, …) have no counterpart and are left out.
 
 - `adaptive`: `thinking: {type: adaptive}` and the effort in `output_config`; `none` switches thinking off.
 - `budget`: `thinking: {type: enabled, budget_tokens}` by the table below, at most half of the answer's cap and at least
-  the API's minimum of 1,024; `none` leaves thinking off, as without the field.
+  the API's minimum of 1,024; `none` is the same as no `reasoning_effort`: thinking stays off.
 
 With thinking the API refuses forced tools and unusual sampling. A forced tool takes precedence over thinking, and
 thinking over sampling fields; what is left out is disclosed. The client's own `thinking` and `output_config` take
@@ -87,10 +87,10 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> Conversation:
     function_call_id = None
     for position, message in enumerate(messages):
         path = f"messages[{position}]"
-        _note(message, dropped)
+        _note_dropped(message, dropped)
         match message["role"]:
             case "system" | "developer":
-                system += _marked(_blocks(message.get("content"), path), message)
+                system += _with_cache_control(_blocks(message.get("content"), path), message)
             case "assistant":
                 if message.get("function_call"):
                     function_call_id = f"function_call_{position}"
@@ -105,7 +105,7 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> Conversation:
                 if (content := _user(message, path)) == []:
                     raise InvalidRequest.of_field(f"{path}.content", "must not be empty: this model refuses it.")
                 turns.append(_Turn("user", content))
-    # 2. Join the turns, without empty ones of the assistant, which the API refuses.
+    # 2. Join turns with tool results, and leave out empty ones of the assistant, which the API refuses.
     spoken = (turn for turn in _merged(turns) if turn.content or turn.role != "assistant")
     chat = [{"role": turn.role, "content": turn.content} for turn in spoken]
     if not chat:
@@ -115,7 +115,7 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> Conversation:
     return Conversation(system, chat, dropped)
 
 
-def _note(message: Mapping[str, Any], dropped: DroppedFields) -> None:
+def _note_dropped(message: Mapping[str, Any], dropped: DroppedFields) -> None:
     """Adds the message's fields that are not translated to `dropped`."""
     handled = TRANSLATED_BY_ROLE.get(message["role"], PLAIN_TRANSLATED)
     if message["role"] == "assistant" and any(map(_is_signed, dicts(message.get("thinking_blocks")))):
@@ -134,9 +134,9 @@ def text_blocks(content: Content) -> list[Block]:
 
 
 def _merged(turns: Iterable[_Turn]) -> Iterable[_Turn]:
-    """Joins neighbouring turns with tool results into one, results first: the API wants them right after the calls.
+    """Joins neighbouring turns of one role if any of them holds a tool result. Other turns stay separate.
 
-    Other turns stay separate.
+    The results come first, because the API wants them right after the calls.
     """
     for role, group in groupby(turns, key=lambda turn: turn.role):
         neighbours = list(group)
@@ -151,7 +151,7 @@ def _user(message: Mapping[str, Any], path: str) -> Content:
     content = content_of(message)
     if isinstance(content, str) and message.get("cache_control") is None:
         return content
-    return _marked(_blocks(content, path), message)
+    return _with_cache_control(_blocks(content, path), message)
 
 
 def _assistant(message: Mapping[str, Any], path: str, function_call_id: str | None) -> Content:
@@ -284,7 +284,7 @@ def _document(file: Any, path: str) -> Block:
     return {"source": {"type": "text", "media_type": "text/plain", "data": text}, **title}
 
 
-def _marked(blocks: list[Block], message: Mapping[str, Any]) -> list[Block]:
+def _with_cache_control(blocks: list[Block], message: Mapping[str, Any]) -> list[Block]:
     """Moves the `cache_control` of a whole message to its last block."""
     mark = message.get("cache_control")
     if mark is None or not blocks or "cache_control" in blocks[-1]:
@@ -301,8 +301,11 @@ def _id(call_id: str) -> str:
 
 
 @dataclass(slots=True)
-class Output:
-    """Holds the fields to send, and the names of the client's fields that are left out and that are disclosed."""
+class OutputSettings:
+    """Holds the fields to send, and the names of two sets of the client's fields.
+
+    `left_out` are not sent. `adjusted` are disclosed to the client as changed.
+    """
 
     fields: Block = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
@@ -318,13 +321,13 @@ def check_output(body: Mapping[str, Any]) -> None:
     schema_of(body.get("response_format"))
 
 
-def output_of(body: Mapping[str, Any], kind: str, request: Block) -> Output:
+def output_of(body: Mapping[str, Any], kind: str, request: Block) -> OutputSettings:
     """Translates the thinking and the response format that a request asks for, after `check_output`.
 
     `request` is the translated request so far: its `max_tokens`, `messages` and `tool_choice` limit the thinking.
     """
-    config: Block = {}
-    output = _thinking_of(body, kind, request, config)
+    output = _thinking_of(body, kind, request)
+    config = _effort_of(body, kind)
     dropped = DroppedFields()
     if (schema := schema_of(body.get("response_format"))) is not None:
         config["format"] = {"type": "json_schema", "schema": simplified(schema, dropped)}
@@ -335,43 +338,47 @@ def output_of(body: Mapping[str, Any], kind: str, request: Block) -> Output:
     return output
 
 
-def _thinking_of(body: Mapping[str, Any], kind: str, request: Block, config: Block) -> Output:
+def _effort_of(body: Mapping[str, Any], kind: str) -> Block:
+    effort = body.get("reasoning_effort")
+    return {"effort": EFFORTS[effort][0]} if kind == Thinking.ADAPTIVE and effort not in (None, "none") else {}
+
+
+def _thinking_of(body: Mapping[str, Any], kind: str, request: Block) -> OutputSettings:
     effort = body.get("reasoning_effort")
     if effort is None:
-        return Output()
+        return OutputSettings()
     is_forced = request.get("tool_choice", {}).get("type") in FORCED
     if kind == Thinking.ADAPTIVE:
-        if effort != "none":
-            config["effort"] = EFFORTS[effort][0]
         if "thinking" in body or (is_forced and effort != "none"):
-            return Output()
+            return OutputSettings()
         return _with_thinking({"type": "disabled"} if effort == "none" else {"type": "adaptive"}, body)
     if effort == "none" and "thinking" not in body:
-        return Output()
+        return OutputSettings()
     cap = request["max_tokens"]
     if "thinking" in body or is_forced or cap <= LEAST_BUDGET or _continues_without_thinking(request["messages"]):
-        return Output(adjusted=("reasoning_effort",))
+        return OutputSettings(adjusted=("reasoning_effort",))
     budget = max(LEAST_BUDGET, min(EFFORTS[effort][1], cap // 2))
     return _with_thinking({"type": "enabled", "budget_tokens": budget}, body)
 
 
-def _with_thinking(thinking: Block, body: Mapping[str, Any]) -> Output:
+def _with_thinking(thinking: Block, body: Mapping[str, Any]) -> OutputSettings:
     """Returns the thinking, and leaves out sampling fields that the API refuses with it."""
     if thinking["type"] == "disabled":
-        return Output({"thinking": thinking})
+        return OutputSettings({"thinking": thinking})
     unusual = {
         "temperature": body.get("temperature", 1) != 1,
         "top_p": body.get("top_p", 1) < LEAST_TOP_P,
         "top_k": "top_k" in body,
     }
     left_out = tuple(name for name, is_unusual in unusual.items() if is_unusual)
-    return Output({"thinking": thinking}, left_out, left_out)
+    return OutputSettings({"thinking": thinking}, left_out, left_out)
 
 
 def _continues_without_thinking(messages: Sequence[Block]) -> bool:
-    """Tells whether the model is to continue a turn that did not begin with thinking, which the API refuses to budget.
+    """Tells whether the model is to continue a turn that did not begin with thinking.
 
-    That is a message of its own at the end, or tool results after a turn whose thinking was not sent back.
+    The API refuses a thinking budget for it. Such a turn is an assistant's message at the end, or a turn whose calls
+    are answered at the end and whose thinking was not sent back.
     """
     if messages and messages[-1]["role"] == "assistant":
         return True

@@ -136,9 +136,10 @@ def _stop(choice: Mapping[str, Any], *, refused: bool) -> tuple[str, str | None]
 
 
 class MessageFraming:
-    """See `base.Framing`. One block is open at a time, so a call that begins before another is complete is held.
+    """Writes a streamed message, as framing.Framing describes.
 
-    The start of a call is delayed until more of the answer arrives, since its signature may follow it.
+    One block is open at a time, so a call that begins before another is complete is held. The start of a call is
+    delayed until more of the answer arrives, since its signature may follow it.
     """
 
     def __init__(self, normaliser: ChatNormaliser, call: Call) -> None:
@@ -157,7 +158,6 @@ class MessageFraming:
         self._stopped: tuple[str, str | None] = ("end_turn", None)
 
     def frames(self, pending: list[Delta]) -> list[bytes]:
-        """See Framing."""
         frames: list[bytes] = []
         for delta in pending:
             if not self._has_begun:
@@ -176,7 +176,6 @@ class MessageFraming:
         return frames
 
     def finished(self, report: Report) -> list[bytes]:
-        """See Framing."""
         frames: list[bytes] = []
         self._start_begun(frames)
         self._end_calls(frames)
@@ -190,11 +189,9 @@ class MessageFraming:
         return frames
 
     def stalled(self, error: ApiError, report: Report) -> list[bytes]:
-        """See Framing."""
         return [failed(error, report)]
 
     def broke(self, error: ApiError, report: Report | None) -> list[bytes]:
-        """See Framing."""
         return [failed(error, report)]
 
     def _begin(self, chunk: Json, frames: list[bytes]) -> None:

@@ -188,17 +188,14 @@ class PassedMessage(PassedStream):
         return () if self._added is None else (self._added,)
 
     def finished(self, report: Report) -> list[bytes]:
-        """See Framing."""
         bill = billed(report)
         bill["usage"] = {**without_prices(self._usage), **bill["usage"]}
         return [event({**self.last, **bill}), event({"type": "message_stop"})]
 
     def stalled(self, error: ApiError, report: Report) -> list[bytes]:
-        """See Framing."""
         return [failed(error, report)]
 
     def broke(self, error: ApiError, report: Report | None) -> list[bytes]:
-        """See Framing."""
         return [failed(error, report)]
 
     def _require_start(self, sent: list[Delta]) -> None:

@@ -76,16 +76,13 @@ class PassedResponse(PassedStream):
         return ()
 
     def finished(self, report: Report) -> list[bytes]:
-        """See Framing."""
         last = {**self.last, "response": with_bill(self.last["response"], report)}
         return [self.frame(last), DONE]
 
     def stalled(self, error: ApiError, report: Report) -> list[bytes]:
-        """See Framing."""
         return [*self._closed(), *self._failed(error, report)]
 
     def broke(self, error: ApiError, report: Report | None) -> list[bytes]:
-        """See Framing."""
         event = {"type": "error", "code": error.code, "message": error.message, "param": error.param}
         return [*self._closed(), self.frame(event), *self._failed(error, report)]
 

@@ -68,8 +68,8 @@ OF_A_CHAT = (*CHAT_NAMES, "n", "modalities", "audio")
 class AnswerContext:
     """Holds what the answer needs of its request.
 
-    `echo` are the fields that the answer repeats, as JSON. `tools` are those with another name upstream, by that name.
-    `encrypts` means that reasoning is returned encrypted. `places` is that of `Conversation`.
+    `echo` are the fields that the answer repeats, as JSON. `tools` is `Tools.tool_by_function`. `encrypts` means that
+    reasoning is returned encrypted. `places` is `Conversation.places`.
     """
 
     echo: Mapping[str, orjson.Fragment]
@@ -193,7 +193,7 @@ def call_of(body: dict[str, Any]) -> Call:
         sent_fields=frozenset((*present, *chat, *(("max_tokens",) if "max_output_tokens" in present else ()))),
         adjusted_fields=tuple(dropped),
         original_body={name: value for name, value in present.items() if name not in NOT_PASSED_ON},
-        form_state=AnswerContext(_echo(present), tools.named, ENCRYPTED in include, conversation.places),
+        form_state=AnswerContext(_echo(present), tools.tool_by_function, ENCRYPTED in include, conversation.places),
     )
 
 

@@ -20,15 +20,16 @@ MAX_TOOLS = 10_000
 CHOICES = ("none", "auto", "required")
 INPUT = "input"
 ADDED = "additional_tools"  # the type of an input item that holds tools
-MOST_OF_A_NAME = 128  # characters; the limit of OpenAI and Anthropic
-LONGEST_NAME = 64  # characters of a function's name; every upstream accepts this many
-# The fields of tools that are translated. A custom tool's `format` is disclosed, since it is only described.
+LONGEST_TOOL_NAME = 128  # characters; the limit of OpenAI and Anthropic
+LONGEST_JOINED_NAME = 64  # characters of a name with its namespace; every upstream accepts this many
+# The fields of tools that are translated. A custom tool's `format` is disclosed as dropped, since only
+# the description has it.
 HANDLED_FIELDS = {
     "function": ("type", "name", "description", "parameters", "strict", "cache_control"),
     "custom": ("type", "name", "description"),
 }
 HANDLED_OF_A_NAMESPACE = ("type", "name", "tools")
-HOSTED = (
+NO_HOSTED_TOOLS = (
     "must be function, custom or namespace: a tool that a provider runs has a price and a place of its own. Run it on "
     "your side as a function."
 )
@@ -36,7 +37,7 @@ HOSTED = (
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """Holds how a client names a tool for which a function stands."""
+    """Holds the client's name of a tool that is sent as a function of another name, or is custom."""
 
     name: str
     namespace: str | None = None
@@ -45,10 +46,10 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Holds the functions of a chat, and by a function's name the tool that it stands for if their names differ."""
+    """Holds the functions to send, and the client's tool for each function that is custom or renamed, by its name."""
 
     functions: list[Json]
-    named: dict[str, Tool]
+    tool_by_function: dict[str, Tool]
 
 
 def tools_of(tools: list[Json], given: Any, dropped: DroppedFields) -> Tools:
@@ -67,12 +68,15 @@ def tools_of(tools: list[Json], given: Any, dropped: DroppedFields) -> Tools:
 
 
 def function_name(name: str, namespace: str | None) -> str:
-    """Returns the name of a tool's function. One that is too long is cut and ends in its digest."""
+    """Returns the name of a tool's function.
+
+    A name with a namespace that is longer than LONGEST_JOINED_NAME is cut and ends in its digest.
+    """
     whole = name if namespace is None else f"{namespace}__{name}"
-    if namespace is None or len(whole) <= LONGEST_NAME:
+    if namespace is None or len(whole) <= LONGEST_JOINED_NAME:
         return whole
     digest = blake2b(whole.encode(), digest_size=4).hexdigest()
-    return f"{whole[: LONGEST_NAME - len(digest) - 1]}_{digest}"
+    return f"{whole[: LONGEST_JOINED_NAME - len(digest) - 1]}_{digest}"
 
 
 def choice_of(choice: Any, tools: Tools) -> tuple[Any, list[Json]]:
@@ -85,15 +89,16 @@ def choice_of(choice: Any, tools: Tools) -> tuple[Any, list[Json]]:
             raise fault("", f"must be one of {', '.join(CHOICES)}, or an object.")
         return choice, tools.functions
     functions = {function["function"]["name"] for function in tools.functions}
-    of_tools = {tool.name: function for function, tool in reversed(tools.named.items())}  # the first of a name wins
+    # In reverse order, so that the first tool of a name wins.
+    function_by_tool = {tool.name: function for function, tool in reversed(tools.tool_by_function.items())}
     if require(choice, dict, "", "a string or an object").get("type") != "allowed_tools":
-        return {"type": "function", "function": {"name": _chosen(functions, of_tools, choice)}}, tools.functions
+        return {"type": "function", "function": {"name": _chosen(functions, function_by_tool, choice)}}, tools.functions
     mode, allowed = choice.get("mode"), choice.get("tools")
     if mode not in ("auto", "required"):
         raise fault(".mode", "must be one of auto, required.")
     if not isinstance(allowed, list) or not allowed:
         raise fault(".tools", "must be an array of at least one tool.")
-    names = set(each(allowed, partial(_chosen, functions, of_tools), ".tools"))
+    names = set(each(allowed, partial(_chosen, functions, function_by_tool), ".tools"))
     return mode, [function for function in tools.functions if function["function"]["name"] in names]
 
 
@@ -127,22 +132,22 @@ def _declare(declared: Tools, dropped: DroppedFields, given: Any) -> None:
 
 def _name(tool: Json) -> str:
     name = text_in(tool, "name")
-    if len(name) > MOST_OF_A_NAME:
-        raise fault(".name", f"must be at most {MOST_OF_A_NAME} characters.")
+    if len(name) > LONGEST_TOOL_NAME:
+        raise fault(".name", f"must be at most {LONGEST_TOOL_NAME} characters.")
     return name
 
 
 def _function(declared: Tools, dropped: DroppedFields, namespace: str | None, given: Any) -> Json:
-    """Translates a tool into a function, and adds it to `declared` if it has another name there or is custom."""
+    """Translates a tool into a function. Notes it in `declared` if it has a namespace or is custom."""
     tool: Json = require(given, dict, "", "an object")
     kind = tool.get("type")
     if kind not in ("function", "custom"):
-        raise fault(".type", HOSTED)
+        raise fault(".type", NO_HOSTED_TOOLS)
     dropped.add_unhandled(tool, HANDLED_FIELDS[kind])
     name = _name(tool)
     function: Json = {"name": function_name(name, namespace)}
     if kind == "custom" or namespace is not None:
-        declared.named[function["name"]] = Tool(name, namespace, is_custom=kind == "custom")
+        declared.tool_by_function[function["name"]] = Tool(name, namespace, is_custom=kind == "custom")
     if tool.get("description") is not None:
         function["description"] = text_in(tool, "description")
     if kind == "custom":
@@ -169,14 +174,14 @@ def _custom(tool: Json, function: Json) -> Json:
     return {"type": "function", "function": function}
 
 
-def _chosen(functions: set[str], of_tools: dict[str, str], given: Any) -> str:
+def _chosen(functions: set[str], function_by_tool: dict[str, str], given: Any) -> str:
     """Returns the name of the function for a chosen tool. Raises InvalidRequest if the request has no such tool."""
     choice: Json = require(given, dict, "", "an object")
     if choice.get("type") not in ("function", "custom"):
         raise fault(".type", "must be function, custom or allowed_tools.")
     name = text_in(choice, "name")
     if choice.get("namespace") is None:
-        declared = of_tools.get(name, name)
+        declared = function_by_tool.get(name, name)
     else:
         declared = function_name(name, text_in(choice, "namespace"))
     if declared not in functions:
