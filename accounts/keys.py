@@ -341,16 +341,17 @@ def verify_key(
         raise ApiKeyDisabled
 
 
-def current_fingerprint(token: str) -> tuple[bytes, bytes]:
-    """Finds the key whose former token this is. Returns the fingerprint of its present token and this one's verifier.
+def key_of_former_token(token: str) -> tuple[uuid.UUID, bytes]:
+    """Finds the key whose former token this is. Returns the key's id and the token's verifier.
 
+    The present token would not do instead of the id, because another rotation may replace it meanwhile.
     Raises ApiKeyNotRegistered if there is none, or the overlap after its rotation has ended.
     """
     former = FormerToken.objects.filter(fingerprint=fingerprint(token), works_until__gt=timezone.now())
-    found = on_a_live_connection(former.values_list("key__fingerprint", "verifier").first)
-    if found is None or found[0] is None:
+    found = on_a_live_connection(former.values_list("key_id", "verifier").first)
+    if found is None:
         raise ApiKeyNotRegistered
-    return bytes(found[0]), bytes(found[1])
+    return found[0], bytes(found[1])
 
 
 def refusal_of_account(*, is_closed: bool) -> AccountSuspended:
@@ -363,10 +364,10 @@ def caller_of(token: str, event: RequestEvent | None = None) -> Caller:
 
     Also records the key and account on the event, even if the key has expired. Raises AuthenticationError.
     """
-    row = _caller_row(fingerprint(token))
+    row = _caller_row(fingerprint=fingerprint(token))
     if row is None:
-        present, verifier_of_former = current_fingerprint(token)
-        row = _caller_row(present)
+        key_id, verifier_of_former = key_of_former_token(token)
+        row = _caller_row(pk=key_id)
         if row is None:
             raise ApiKeyNotRegistered
         row["verifier"] = verifier_of_former
@@ -386,8 +387,8 @@ def caller_of(token: str, event: RequestEvent | None = None) -> Caller:
     )
 
 
-def _caller_row(digest: bytes) -> dict[str, Any] | None:
-    fields = ApiKey.objects.filter(fingerprint=digest).values(
+def _caller_row(**found_by: Any) -> dict[str, Any] | None:
+    fields = ApiKey.objects.filter(**found_by, deleted_at=None).values(
         "id",
         "account_id",
         "kind",

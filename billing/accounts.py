@@ -4,7 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from accounts.models import Account, Membership, User
 from accounts.names import tidied
@@ -32,7 +32,12 @@ def open_account(
     account.full_clean()
     _check_address(owner_email)
     with transaction.atomic():
-        account.save(force_insert=True)
+        try:
+            with transaction.atomic():
+                account.save(force_insert=True)
+        except IntegrityError:
+            account.full_clean()  # names the field, if another account took the name meanwhile
+            raise
         _add(account, credit, owner_email)
     return account
 
@@ -71,13 +76,25 @@ def _check_address(owner_email: str | None) -> None:
 def _add(account: Account, credit: Decimal | None, owner_email: str | None) -> None:
     """Adds the owner and books the opening credit if the account lacks them. Raises AccountDiffers."""
     if owner_email is not None:
-        owner = User.objects.filter(email=owner_email.lower()).first() or User.objects.create_user(owner_email)
+        owner = _person(owner_email)
         role = Membership.Role.OWNER
         membership, _ = Membership.objects.get_or_create(user=owner, account=account, defaults={"role": role})
         if membership.role != role:
             raise AccountDiffers(f"{owner_email} is a member of {account.name}, but not an owner.")
     if credit is not None:
         ledger.grant(account.pk, credit, OPENING_REFERENCE)
+
+
+def _person(email: str) -> User:
+    """Returns the person with this address, who is created if need be."""
+    people = User.objects.filter(email=email.lower())
+    if (found := people.first()) is not None:
+        return found
+    try:
+        with transaction.atomic():
+            return User.objects.create_user(email)
+    except IntegrityError:
+        return people.get()  # another request has created the person meanwhile
 
 
 def rate_warning(account: Account) -> str | None:

@@ -24,7 +24,7 @@ from gateway.edge.control_view import ControlView
 from gateway.edge.rfc3339 import to_text
 from gateway.edge.strict_fields import ChoiceField, FlagField, ListField, ObjectField, TextField, WholeNumberField
 from gateway.edge.tables import Table
-from gateway.errors import InvalidRequest, KeyExists, NotFound
+from gateway.errors import ApiKeyNotRegistered, InvalidRequest, KeyExists, NotFound
 from gateway.money import plain
 
 from . import key_representations as representations
@@ -32,6 +32,7 @@ from .models import LedgerEntry, Wallet
 from .policies import Holder, set_policy, set_tags
 
 Json = dict[str, Any]
+NO_SUCH_KEY = "This account has no such key."
 KINDS = [KeyKind.INFERENCE.value, KeyKind.MANAGEMENT.value]
 
 
@@ -142,6 +143,8 @@ class OneKey(ControlView):
         changes = {"name": fields["name"]} if "name" in fields else {}
         changes |= {"expires_at": fields["expires"]} if "expires" in fields else {}
         with transaction.atomic(), key_faults():
+            if not ApiKey.objects.select_for_update(no_key=True).filter(pk=key.pk, deleted_at=None).exists():
+                raise NotFound(NO_SUCH_KEY)  # it was deleted meanwhile
             keys.change(key, **changes)
             if "disabled" in fields:
                 keys.set_disabled(key, fields["disabled"])
@@ -164,7 +167,11 @@ class RotatedKey(ControlView):
 
     def post(self, request: Request, key_id: str) -> Response:
         key, body = _found(request, key_id), self.json_body(request)
-        token = keys.rotate(key, timedelta(hours=fields_of(Rotation, body)["overlap_hours"]))
+        overlap = timedelta(hours=fields_of(Rotation, body)["overlap_hours"])
+        try:
+            token = keys.rotate(key, overlap)
+        except ApiKeyNotRegistered:
+            raise NotFound(NO_SUCH_KEY) from None  # it was deleted meanwhile
         return Response({**shown_key(key), "key": token}, status=201)
 
 
@@ -198,7 +205,7 @@ class Policies(ControlView):
 
 def _account_key(caller: Caller) -> Json:
     today = representations.today()
-    key = _live(caller.account_id).get(pk=caller.key_id)
+    key = _shown_with().get(pk=caller.key_id)
     shown = representations.key_of(key, _usage(caller.account_id, key.pk), today)
     budgets = representations.budgets_of_key(key, today)
     budget = representations.tightest(budgets)
@@ -229,8 +236,12 @@ def _operator_key(operator: Operator) -> Json:
 
 
 def _live(account_id: UUID) -> Any:
-    live = ApiKey.objects.filter(account_id=account_id, deleted_at=None)
-    return live.select_related("account", "created_by", "policy", "policy__spending")
+    return _shown_with().filter(account_id=account_id, deleted_at=None)
+
+
+def _shown_with() -> Any:
+    """Selects keys, deleted ones too, together with what is shown of them."""
+    return ApiKey.objects.select_related("account", "created_by", "policy", "policy__spending")
 
 
 def _found(request: Request, key_id: str) -> ApiKey:
@@ -240,7 +251,7 @@ def _found(request: Request, key_id: str) -> ApiKey:
     except ValueError:
         found = None
     if found is None:
-        raise NotFound("This account has no such key.")
+        raise NotFound(NO_SUCH_KEY)
     return found
 
 
@@ -252,8 +263,8 @@ def _shown(found: Sequence[ApiKey]) -> list[Json]:
 
 
 def shown_key(key: ApiKey) -> Json:
-    """Reads a key again, with its policy, and returns what is shown of it."""
-    key = _live(key.account_id).get(pk=key.pk)
+    """Reads a key again, with its policy, and returns what is shown of it, even if it was deleted meanwhile."""
+    key = _shown_with().get(pk=key.pk)
     return representations.key_of(key, _usage(key.account_id, key.pk), representations.today())
 
 

@@ -10,7 +10,8 @@ from uuid import UUID
 
 import orjson
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.core.validators import ProhibitNullCharactersValidator
+from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.utils import timezone
 from rest_framework import serializers
@@ -22,7 +23,7 @@ from accounts.actions import Action
 from accounts.audit import Subject
 from accounts.keys import Operator, OperatorAuthentication
 from accounts.members import locked_account
-from accounts.models import Account, ApiKey, OperatorRequest, Suspension
+from accounts.models import Account, ApiKey, OperatorKey, OperatorRequest, Suspension
 from catalogue.policy_form import CheckedPolicy
 from gateway.edge import listing
 from gateway.edge.control_view import ControlView
@@ -67,7 +68,7 @@ class AmountField(ExactField):
 class NewAccount(Table):
     """Reads the body of a new account."""
 
-    name = TextField()
+    name = TextField(validators=[ProhibitNullCharactersValidator()])  # PostgreSQL does not take them
     currency = TextField(default=DEFAULT_CURRENCY)
     credit = AmountField(required=False, above_zero=True)
     owner = TextField(required=False)
@@ -78,7 +79,7 @@ class NewAccount(Table):
 class AccountChanges(Table):
     """Reads the body of a change of an account. Absent fields stay as they are."""
 
-    name = TextField(required=False)
+    name = TextField(required=False, validators=[ProhibitNullCharactersValidator()])
     policy = ObjectField(required=False)
     suspended = FlagField(required=False)
     suspended_reason = serializers.CharField(required=False, max_length=500)
@@ -146,9 +147,9 @@ class Accounts(ControlView):
         policy = None if "policy" not in fields else checked_policy_of(fields["policy"], "policy")
         key_fields = None if "key" not in fields else _key_fields(fields["key"])
         repeated = _Repeated.of(request, operator, body)
-        if repeated is not None and (first := repeated.first()) is not None:
-            return Response(_opened(first.account, first.issued_key), status=201)
         with transaction.atomic(), _account_faults():
+            if repeated is not None and (first := repeated.first()) is not None:
+                return Response(_opened(first.account, first.issued_key), status=201)
             account = open_account(
                 fields["name"],
                 currency=fields["currency"],
@@ -230,7 +231,8 @@ class _Repeated:
         return cls(operator, name, body)
 
     def first(self) -> OperatorRequest | None:
-        """Returns the earlier request. Raises IdempotencyKeyReused if it had another body."""
+        """Returns the earlier request, and makes requests at the same time wait. Raises IdempotencyKeyReused."""
+        OperatorKey.objects.select_for_update(no_key=True).get(pk=self._key.pk)
         OperatorRequest.objects.filter(created_at__lt=timezone.now() - KEPT_FOR).delete()
         found = OperatorRequest.objects.filter(key=self._key, name_digest=self._name)
         first = found.select_related("account", "issued_key").first()
@@ -342,7 +344,12 @@ def _rename(account: Account, name: str) -> None:
     old, found.name = found.name, name
     found.full_clean()
     if found.name != old:
-        found.save(update_fields=["name"])
+        try:
+            with transaction.atomic():
+                found.save(update_fields=["name"])
+        except IntegrityError:
+            found.full_clean()  # names the field, if another account took the name meanwhile
+            raise
         subject = Subject.of_account(found)
         audit.record(found.pk, Action.ACCOUNT_CHANGED, subject, old={"name": old}, new={"name": found.name})
 

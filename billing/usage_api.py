@@ -1,6 +1,6 @@
 """Serves `GET /v1/ledger` and `GET /v1/usage` for an account's own systems (docs/management.md)."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +23,7 @@ from .usage.api_usage import GROUPS, UsageQuery
 from .usage.replica import from_replica
 
 Json = dict[str, Any]
+LATEST = datetime.max.replace(tzinfo=UTC)  # no entry is later
 BUCKETS = ("hour", "day", "month")
 
 
@@ -54,7 +55,7 @@ class Ledger(ControlView):
         # Entries of an account are numbered in the order of their times, so a bound of time is one of numbers.
         if "since" in query:
             entries = entries.filter(seq__gt=_entries_before(account_id, query["since"]))
-        if "until" in query:
+        if "until" in query and query["until"] < LATEST:
             entries = entries.filter(seq__lte=_entries_before(account_id, query["until"] + timedelta(microseconds=1)))
         found = list(entries[: query["limit"] + 1])
         shown = [shown_entry(entry) for entry in found]

@@ -39,18 +39,22 @@ POLICIES = """
 
 # Finds the key, the account that it belongs to, the balance and the policies that apply (`accounts.policies` reads
 # them), by the fingerprint of the token. A deleted key has no fingerprint, so it is not found from the next request on.
-KEY_WITH_ACCOUNT = RowQuery(
-    "authenticate",
-    f"""
+_SELECT_KEY = f"""
     SELECT k.id, k.account_id, k.verifier, k.expires_at, k.disabled_at, a.currency, w.balance, k.rpm, k.tpm,
         a.suspended_at, a.closed_at, k.tags, {POLICIES}
     FROM accounts_apikey k
     JOIN accounts_account a ON a.id = k.account_id
     JOIN billing_wallet w ON w.account_id = k.account_id
-    WHERE k.fingerprint = %s
-    """,  # noqa: S608  # our own constant
-    parameters=(BYTES,),
-    columns=(UUID, UUID, BYTES, MOMENT, MOMENT, TEXT, INTEGER, INTEGER, INTEGER, MOMENT, MOMENT, TEXT, TEXT),
+    """  # noqa: S608  # our own constant
+_COLUMNS = (UUID, UUID, BYTES, MOMENT, MOMENT, TEXT, INTEGER, INTEGER, INTEGER, MOMENT, MOMENT, TEXT, TEXT)
+KEY_WITH_ACCOUNT = RowQuery(
+    "authenticate", f"{_SELECT_KEY}WHERE k.fingerprint = %s", parameters=(BYTES,), columns=_COLUMNS
+)
+KEY_OF_FORMER_TOKEN = RowQuery(
+    "authenticate by a former token",
+    f"{_SELECT_KEY}WHERE k.id = %s AND k.deleted_at IS NULL",
+    parameters=(UUID,),
+    columns=_COLUMNS,
 )
 POLICIES_OF_KEY = RowQuery(
     "policies of key",
@@ -111,8 +115,8 @@ def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
 
 def _row_of_former_token(token: str) -> Sequence[Any]:
     """Reads the row of a key by a token that a rotation has replaced. Raises ApiKeyNotRegistered."""
-    present, verifier = keys.current_fingerprint(token)
-    row = read_row(KEY_WITH_ACCOUNT, present)
+    key_id, verifier = keys.key_of_former_token(token)
+    row = read_row(KEY_OF_FORMER_TOKEN, key_id)
     if row is None:
         raise ApiKeyNotRegistered
     return [*row[:2], verifier, *row[3:]]

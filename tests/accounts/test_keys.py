@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+import uuid
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,8 @@ from accounts import keys
 from accounts.keys import bearer_token, caller_of, verify_key
 from accounts.models import Account, ApiKey
 from gateway.errors import ApiError, ApiKeyExpired, ApiKeyNotRegistered
+from gateway.observing.request_events import EVENT, RequestEvent
+from inference.authentication import authenticate
 from tests.factories import new_account, new_key
 
 pytestmark = pytest.mark.django_db
@@ -190,3 +193,20 @@ def test_a_key_is_good_until_the_very_moment() -> None:
     verify_key(token, keys.verifier(token), now + timedelta(microseconds=1), now)
     with pytest.raises(ApiKeyExpired):
         verify_key(token, keys.verifier(token), now, now)
+
+
+def test_a_former_token_works_while_another_rotation_replaces_the_present_one(
+    acme: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, token = new_key(acme)
+    keys.rotate(key, timedelta(hours=1))
+    find = keys.key_of_former_token
+
+    def find_and_rotate(former: str) -> tuple[uuid.UUID, bytes]:
+        found = find(former)
+        keys.rotate(key, timedelta(hours=1))
+        return found
+
+    monkeypatch.setattr(keys, "key_of_former_token", find_and_rotate)
+    assert caller_of(token).key_id == key.pk
+    assert authenticate(token, {EVENT: RequestEvent("POST")}).key_id == key.pk

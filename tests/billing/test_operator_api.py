@@ -2,10 +2,12 @@
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from requests import Response, post
 
 from tests import managing
 from tests.chat import PATH, question
@@ -74,11 +76,62 @@ def test_a_repeated_request_opens_one_account_and_does_not_repeat_the_token(oper
     assert refusal(bad)[3] == "Idempotency-Key"
 
 
+def at_once(
+    gateway: GatewayServer, operator: GatewaySession, requests: list[tuple[Json, dict[str, str]]]
+) -> list[Response]:
+    """Sends requests that open accounts at the same time, each on a connection of its own."""
+
+    def send(request: tuple[Json, dict[str, str]]) -> Response:
+        body, headers = request
+        both = {"Authorization": str(operator.headers["Authorization"]), **headers}
+        return post(gateway.origin + ACCOUNTS, json=body, headers=both, timeout=60)
+
+    with ThreadPoolExecutor(len(requests)) as pool:
+        return list(pool.map(send, requests))
+
+
+def test_requests_at_once_with_one_idempotency_key_open_one_account(
+    gateway: GatewayServer, operator: GatewaySession
+) -> None:
+    body, headers = {"name": fresh(), "credit": "1.00", "key": {"name": "first"}}, {"Idempotency-Key": fresh()}
+    replies = at_once(gateway, operator, [(body, headers)] * 8)
+    assert [reply.status_code for reply in replies] == [201] * 8, replies[-1].text
+    answered = [reply.json() for reply in replies]
+    tokens = [each["key"].pop("key") for each in answered if "key" in each["key"]]
+    assert len(tokens) == 1
+    assert all(each == answered[0] for each in answered)
+
+
+def test_requests_at_once_with_one_name_open_one_account(gateway: GatewayServer, operator: GatewaySession) -> None:
+    replies = at_once(gateway, operator, [({"name": fresh()}, {})] * 8)
+    assert sorted(reply.status_code for reply in replies) == [201, *[409] * 7]
+    refused = {refusal(reply) for reply in replies if reply.status_code == 409}
+    assert refused == {(409, "invalid_request_error", "account_exists", "name")}
+
+
+def test_accounts_of_one_new_owner_are_opened_at_once(gateway: GatewayServer, operator: GatewaySession) -> None:
+    owner = f"{fresh()}@example.com"
+    replies = at_once(gateway, operator, [({"name": fresh(), "owner": owner}, {}) for _ in range(8)])
+    assert [reply.status_code for reply in replies] == [201] * 8
+
+
+def test_a_repeated_request_is_answered_after_its_key_was_deleted(
+    gateway: GatewayServer, operator: GatewaySession
+) -> None:
+    body = {"name": fresh(), "key": {"name": "boss", "kind": "management"}}
+    headers = {"Idempotency-Key": fresh()}
+    first = operator.post(ACCOUNTS, json=body, headers=headers).json()
+    managing.using(gateway, first["key"].pop("key")).delete(f"/v1/keys/{first['key']['id']}").raise_for_status()
+    again = operator.post(ACCOUNTS, json=body, headers=headers)
+    assert (again.status_code, again.json()["key"]["id"]) == (201, first["key"]["id"])
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"name": ""}, "name"),
         ({"name": 7}, "name"),
+        ({"name": "a\0b"}, "name"),
         ({"currency": "euro"}, "currency"),
         ({"credit": 5}, "credit"),
         ({"credit": "0"}, "credit"),

@@ -72,6 +72,7 @@ def test_the_ledger_is_narrowed_by_kind_and_time(customer: Customer, management:
         ({"until": second["created_at"]}, [second, first]),
         ({"since": second["created_at"], "until": second["created_at"]}, [second]),
         ({"until": "2020-01-01T00:00:00Z"}, []),
+        ({"until": "9999-12-31T23:59:59.999999Z"}, [newest, second, first]),
         ({"since": "2100-01-01T00:00:00Z"}, []),
     ):
         assert management.get("/v1/ledger", params=query).json()["data"] == expected, query
