@@ -24,7 +24,7 @@ from gateway.edge.control_view import ControlView
 from gateway.edge.rfc3339 import to_text
 from gateway.edge.strict_fields import ChoiceField, FlagField, ListField, ObjectField, TextField, WholeNumberField
 from gateway.edge.tables import Table
-from gateway.errors import ApiKeyNotRegistered, InvalidRequest, KeyExists, NotFound
+from gateway.errors import ApiKeyExpired, ApiKeyNotRegistered, InvalidRequest, KeyExists, NotFound
 from gateway.money import plain
 
 from . import key_representations as representations
@@ -172,6 +172,8 @@ class RotatedKey(ControlView):
             token = keys.rotate(key, overlap)
         except ApiKeyNotRegistered:
             raise NotFound(NO_SUCH_KEY) from None  # it was deleted meanwhile
+        except ApiKeyExpired:  # of the key in the path, not of the caller's
+            raise InvalidRequest("The key has expired. Create a new one.") from None
         return Response({**shown_key(key), "key": token}, status=201)
 
 
@@ -300,10 +302,12 @@ def with_warnings(body: Json, checked: CheckedPolicy | None) -> Json:
 
 @contextmanager
 def key_faults(param: str = "name") -> Iterator[None]:
-    """Turns the faults of a key's name into the API's errors, which name the field `param`."""
+    """Turns the faults of a key's name and expiry into the API's errors; those of its name have this `param`."""
     try:
         yield
     except keys.KeyNameTaken as error:
         raise KeyExists(str(error), param=param) from None
     except keys.InvalidKeyName as error:
         raise InvalidRequest(str(error), param=param) from None
+    except ApiKeyExpired:  # of the key in the path, not of the caller's
+        raise InvalidRequest("The key has expired, and its proof has been removed.", param="expires") from None

@@ -21,6 +21,10 @@ IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# Count as global, but lead to no machine on the Internet: relays of 6to4, a service inside Azure, and documentation.
+SPECIAL: Sequence[IPNetwork] = tuple(
+    ipaddress.ip_network(text) for text in ("192.88.99.0/24", "168.63.129.16/32", "3fff::/20")
+)
 PORTS = {"https": 443, "http": 80}
 _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?|[0-9a-f:.]*:[0-9a-f:.]*")  # a name, or an IPv6 address
 _ORDINARY = re.compile(r"[!-~]+")  # no space, no control character, no character that is not ASCII
@@ -91,6 +95,8 @@ def is_public(address: IPAddress) -> bool:
             return is_public(within)
         if address not in GLOBAL_UNICAST:
             return False
+    if any(address in network for network in SPECIAL):  # an address of the other version is in no network
+        return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 

@@ -13,12 +13,13 @@ from tests import bills
 from tests import managing as managing_
 from tests.chat import PATH, answer, ask, question
 from tests.conftest import OpenAccount
-from tests.envelope import message, refusal
+from tests.envelope import Refusal, message, refusal
 from tests.managing import managing
 from tests.servers.customer import Customer, GatewaySession
 from tests.servers.gateway import GatewayServer
 
 WRONG_KIND = (403, "permission_error", "key_kind_not_allowed", None)
+INVALID = Refusal(400, "invalid_request_error", "invalid_request_error", None)
 UNKNOWN = (404, "not_found", "not_found", None)
 ABSENT_ID = "01a22826-e066-7fbb-a243-0709e1eb6e35"
 
@@ -118,6 +119,20 @@ def test_a_former_token_ends_with_its_overlap(customer: Customer) -> None:
     customer.gateway.query("UPDATE accounts_formertoken SET works_until = now() WHERE key_id = %s", [key["id"]])
     assert refusal(old.post(PATH, json=question("echo")))[2] == "api_key_not_registered"
     assert refusal(old.get("/v1/key"))[2] == "api_key_not_registered"
+
+
+def test_a_key_that_has_expired_is_extended_until_its_proof_is_removed_and_not_rotated(customer: Customer) -> None:
+    management = managing(customer)
+    key = made(management, name="app")
+    address, past = f"/v1/keys/{key['id']}", "UPDATE accounts_apikey SET expires_at = now() WHERE id = %s"
+    customer.gateway.query(past, [key["id"]])
+    assert refusal(using(customer, key["key"]).get("/v1/key"))[2] == "api_key_expired"
+    assert refusal(management.post(f"{address}/rotate", json={})) == INVALID
+    assert management.patch(address, json={"expires": "7d"}).status_code == 200
+    assert using(customer, key["key"]).get("/v1/key").status_code == 200
+    customer.gateway.query(past, [key["id"]])
+    customer.gateway.manage("maintain", "--once").ok()
+    assert refusal(management.patch(address, json={"expires": "7d"})) == INVALID._replace(param="expires")
 
 
 def test_an_old_token_ends_when_its_key_is_disabled_or_deleted(customer: Customer) -> None:
