@@ -1,6 +1,7 @@
 """A management key runs an account's keys and policies over HTTP (docs/management.md)."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -133,6 +134,30 @@ def test_a_key_that_has_expired_is_extended_until_its_proof_is_removed_and_not_r
     customer.gateway.query(past, [key["id"]])
     customer.gateway.manage("maintain", "--once").ok()
     assert refusal(management.patch(address, json={"expires": "7d"})) == INVALID._replace(param="expires")
+
+
+def test_a_key_that_is_deleted_while_it_is_changed_gets_nothing_more(customer: Customer) -> None:
+    management = managing(customer)
+    sessions = [using(customer, str(management.headers["Authorization"]).removeprefix("Bearer ")) for _ in range(8)]
+    for number in range(3):
+        address = f"/v1/keys/{made(management, name=f'app {number}')['id']}"
+
+        def change(position: int, address: str = address) -> int:
+            if position == 4:
+                return sessions[position].delete(address).status_code
+            return sessions[position].patch(address, json={"policy": {"rpm": position + 1}}).status_code
+
+        with ThreadPoolExecutor(8) as pool:
+            statuses = list(pool.map(change, range(8)))
+        assert statuses[4] == 204
+        assert {*statuses} <= {200, 204, 404}
+    events = management.get("/v1/audit", params={"limit": "1000"}).json()["data"]
+    deleted: set[str] = set()
+    for event in reversed(events):
+        assert event["object"]["id"] not in deleted, event
+        if event["action"] == "key.deleted":
+            deleted.add(event["object"]["id"])
+    assert len(deleted) == 3
 
 
 def test_an_old_token_ends_when_its_key_is_disabled_or_deleted(customer: Customer) -> None:

@@ -205,6 +205,18 @@ def test_an_account_is_suspended_renamed_and_limited(gateway: GatewayServer, ope
     assert refusal(taken) == (409, "invalid_request_error", "account_exists", "name")
 
 
+def test_of_renames_to_one_name_at_once_one_succeeds(operator: GatewaySession, gateway: GatewayServer) -> None:
+    token, name = str(operator.headers["Authorization"]).removeprefix("Bearer "), fresh()
+    accounts = [opened(operator)["id"] for _ in range(6)]
+    sessions = [managing.using(gateway, token) for _ in accounts]
+
+    def rename(number: int) -> int:
+        return sessions[number].patch(f"{ACCOUNTS}/{accounts[number]}", json={"name": name}).status_code
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(rename, range(6))) == [200] + [409] * 5
+
+
 def test_accounts_are_listed_by_name_balance_and_spend(operator: GatewaySession) -> None:
     accounts = [opened(operator, credit=credit) for credit in ("3.00", "1.00", "2.00")]
     names = {account["name"] for account in accounts}
