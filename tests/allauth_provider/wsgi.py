@@ -1,0 +1,5 @@
+"""Is what gunicorn runs."""
+
+from django.core.wsgi import get_wsgi_application
+
+application = get_wsgi_application()
