@@ -300,10 +300,24 @@ OF_MANAGEMENT = [
     ("POST", f"/v1/keys/{ABSENT_ID}/rotate"),
     ("GET", "/v1/policies/account"),
     ("PUT", "/v1/policies/account"),
+    ("GET", "/v1/ledger"),
+    ("GET", "/v1/usage"),
+    ("GET", "/v1/members"),
+    ("DELETE", "/v1/members/7"),
+    ("POST", "/v1/invitations"),
+    ("GET", "/v1/audit"),
+    ("GET", "/v1/webhooks"),
+    ("POST", "/v1/webhooks"),
+    ("GET", f"/v1/webhooks/{ABSENT_ID}"),
+    ("PATCH", f"/v1/webhooks/{ABSENT_ID}"),
+    ("DELETE", f"/v1/webhooks/{ABSENT_ID}"),
+    ("POST", f"/v1/webhooks/{ABSENT_ID}/test"),
+    ("GET", f"/v1/webhooks/{ABSENT_ID}/deliveries"),
+    ("POST", f"/v1/webhooks/{ABSENT_ID}/deliveries/{ABSENT_ID}/retry"),
 ]
 
 
-@pytest.mark.parametrize(("method", "path"), OF_MANAGEMENT, ids=" ".join)
+@pytest.mark.parametrize(("method", "path"), OF_MANAGEMENT, ids=str)
 def test_each_endpoint_takes_its_kind_of_key_and_tells_nothing_of_other_accounts(
     customer: Customer, open_account: OpenAccount, method: str, path: str
 ) -> None:
@@ -312,7 +326,10 @@ def test_each_endpoint_takes_its_kind_of_key_and_tells_nothing_of_other_accounts
     for token in (customer.key, operator):
         assert refusal(using(customer, token).request(method, path, json={})) == WRONG_KIND
     assert requests.request(method, gateway.origin + path, json={}, timeout=10).status_code == 401
-    if ABSENT_ID in path:
+    deleted = managing(customer, "gone")
+    deleted.delete(f"/v1/keys/{deleted.get('/v1/key').json()['id']}").raise_for_status()
+    assert refusal(deleted.request(method, path, json={}))[2] == "api_key_not_registered"
+    if path.startswith("/v1/keys/"):
         mine, theirs = managing(customer), managing(open_account(gateway))
         foreign = theirs.get("/v1/keys").json()["data"][0]["id"]
         for identifier in (ABSENT_ID, foreign, "no-id"):
