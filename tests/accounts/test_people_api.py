@@ -135,6 +135,17 @@ def test_the_audit_log_is_narrowed_and_paged(customer: Customer, management: Gat
         assert management.get("/v1/audit", params=query).status_code == 400
 
 
+def test_the_events_and_members_of_another_account_are_not_listed(
+    customer: Customer, management: GatewaySession, open_account: OpenAccount
+) -> None:
+    other = open_account(customer.gateway)
+    add_owner(other)
+    theirs = managing.managing(other)
+    theirs.post("/v1/keys", json={"name": "theirs"}).raise_for_status()
+    assert {event["object"]["name"] for event in audit(management)}.isdisjoint({"theirs", other.name})
+    assert management.get("/v1/members").json()["data"] == []
+
+
 @pytest.mark.parametrize("verb", ["UPDATE accounts_auditevent SET action = 'x'", "DELETE FROM accounts_auditevent"])
 def test_the_database_keeps_every_event(customer: Customer, management: GatewaySession, verb: str) -> None:
     before = audit(management)
