@@ -1,6 +1,5 @@
 """Adapts allauth's second factors: secrets are encrypted, and REQUIRE_SECOND_FACTOR says who needs one."""
 
-import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -8,18 +7,16 @@ from allauth.account.internal.flows.login import get_authentication_records
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
 from allauth.mfa.stages import AuthenticateStage
-from cryptography.fernet import Fernet, InvalidToken, MultiFernet
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 from django.contrib import messages
 from django.db import transaction
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 
+from gateway import encryption
+
 from .models import User
 
-PURPOSE = b"gateway: secrets of second factors"  # changing it makes every stored secret unreadable
 NEEDED = "Add a second factor to continue: an authenticator app or a passkey."
 KINDS = {"totp": "authenticator app", "webauthn": "passkey", "recovery_codes": "recovery codes"}
 # The pages that a person without a required second factor can reach, by the names of URLs.
@@ -42,7 +39,7 @@ OPEN_PAGES = frozenset(
 
 
 def has_second_factor(person: User) -> bool:
-    """Tells whether signing in takes more than a password. Recovery codes alone are none."""
+    """Tells whether signing in takes more than a password. Recovery codes alone do not count."""
     return Authenticator.objects.filter(
         user=person, type__in=(Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
     ).exists()
@@ -87,29 +84,19 @@ def remove_all(person: User) -> list[str]:
     return removed
 
 
-def seal_secret(secret: str) -> str:
-    """Encrypts a secret with a key that belongs to SECRET_KEY."""
-    return _cipher().encrypt(secret.encode()).decode()
-
-
-def open_secret(sealed: str) -> str:
-    """Decrypts a secret, also if one of SECRET_KEY_FALLBACKS encrypted it. Raises InvalidToken."""
-    return _cipher().decrypt(sealed.encode()).decode()
-
-
 def renew_secrets() -> int:
     """Encrypts secrets anew that an earlier SECRET_KEY encrypted, so that it can go; returns how many."""
-    renewed = 0
+    count = 0
     for pk in Authenticator.objects.exclude(type=Authenticator.Type.WEBAUTHN).values_list("pk", flat=True):
         with transaction.atomic():
             factor = Authenticator.objects.select_for_update().filter(pk=pk).first()
             for name in {"secret", "seed"} & {*(factor.data if factor is not None else ())}:
-                token = factor.data[name].encode()
-                if not _is_of_present_key(token):
-                    factor.data[name] = _cipher().rotate(token).decode()
+                renewed = encryption.renewed(factor.data[name])
+                if renewed is not None:
+                    factor.data[name] = renewed
                     factor.save(update_fields=["data"])
-                    renewed += 1
-    return renewed
+                    count += 1
+    return count
 
 
 class SecondFactorMiddleware:
@@ -139,31 +126,13 @@ class SecondFactorAdapter(DefaultMFAAdapter):
     """Changes what allauth does with second factors."""
 
     def encrypt(self, text: str) -> str:
-        return seal_secret(text)
+        return encryption.encrypt(text)
 
     def decrypt(self, encrypted_text: str) -> str:
-        return open_secret(encrypted_text)
+        return encryption.decrypt(encrypted_text)
 
     def _get_site_name(self) -> str:
         return settings.MFA_TOTP_ISSUER
 
     def generate_authenticator_name(self, user: Any, type: Any) -> str:  # allauth names it
         return f"Passkey {Authenticator.objects.filter(user=user, type=type).count() + 1}"
-
-
-def _is_of_present_key(token: bytes) -> bool:
-    try:
-        Fernet(_derived(settings.SECRET_KEY)).decrypt(token)
-    except InvalidToken:
-        return False
-    return True
-
-
-def _cipher() -> MultiFernet:
-    keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
-    return MultiFernet([Fernet(_derived(key)) for key in keys])
-
-
-def _derived(key: str) -> bytes:
-    derivation = HKDF(algorithm=SHA256(), length=32, salt=None, info=PURPOSE)
-    return base64.urlsafe_b64encode(derivation.derive(key.encode()))

@@ -24,7 +24,6 @@ from allauth.mfa.webauthn.views import (
     ReauthenticateWebAuthnView,
     RemoveWebAuthnView,
 )
-from cryptography.fernet import InvalidToken
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
@@ -35,8 +34,9 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
 
 from accounts import throttle
-from accounts.second_factors import has_second_factor, lacks_required_factor, open_secret, seal_secret
+from accounts.second_factors import has_second_factor, lacks_required_factor
 from accounts.throttle import TooManyTries
+from gateway.encryption import CannotDecrypt, decrypt, encrypt
 
 from .parts.access import context_of_named_account, login_required
 
@@ -111,10 +111,10 @@ class NewAppForm(ActivateTOTPForm):
         self.user, session = user, context.request.session
         sealed = session.get(SECRET_SESSION_KEY) if self.is_bound else None
         try:
-            self.secret = open_secret(sealed or "")
-        except InvalidToken:  # the page was opened first, or the session is another one
+            self.secret = decrypt(sealed or "")
+        except CannotDecrypt:  # the page was opened first, or the session is another one
             self.secret = generate_totp_secret()
-            session[SECRET_SESSION_KEY] = seal_secret(self.secret)
+            session[SECRET_SESSION_KEY] = encrypt(self.secret)
 
     def clean_code(self) -> str:
         code = str(self.cleaned_data["code"])

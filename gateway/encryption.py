@@ -31,6 +31,21 @@ def decrypt(text: str) -> str:
         raise CannotDecrypt("The secret was encrypted under a key that the gateway does not have.") from None
 
 
+def renewed(text: str) -> str | None:
+    """Returns the text encrypted anew under SECRET_KEY if one of SECRET_KEY_FALLBACKS encrypted it, otherwise None.
+
+    A text that none of the keys decrypts cannot be renewed, and stays as it is.
+    """
+    try:
+        _fernets(settings.SECRET_KEY).decrypt(text.encode())
+    except InvalidToken:
+        try:
+            return encrypt(decrypt(text))
+        except CannotDecrypt:
+            return None
+    return None
+
+
 @lru_cache(maxsize=4)
 def _fernets(*keys: str) -> MultiFernet:
     return MultiFernet([Fernet(base64.urlsafe_b64encode(_derived(key))) for key in keys])

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from gateway.db.pool import release
-from gateway.encryption import encrypt
+from gateway.encryption import encrypt, renewed
 from gateway.errors import InvalidRequest, NotFound
 
 from .. import audit
@@ -134,6 +134,20 @@ def send_again(webhook: Webhook, found: WebhookDelivery) -> WebhookDelivery:
     found.next_attempt_at, found.failures, found.delivered_at = timezone.now(), 0, None
     found.save(update_fields=["next_attempt_at", "failures", "delivered_at"])
     return found
+
+
+def renew_secrets() -> int:
+    """Encrypts secrets anew that an earlier SECRET_KEY encrypted, so that it can go; returns how many."""
+    count = 0
+    for pk in Webhook.objects.values_list("pk", flat=True):
+        with transaction.atomic():
+            found = Webhook.objects.select_for_update().filter(pk=pk).first()
+            secret = renewed(found.secret) if found is not None else None
+            if found is not None and secret is not None:
+                found.secret = secret
+                found.save(update_fields=["secret"])
+                count += 1
+    return count
 
 
 def _require_enabled(webhook: Webhook) -> None:

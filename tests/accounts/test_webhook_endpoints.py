@@ -9,7 +9,8 @@ from django.test import Client
 from pytest_django import Settings
 
 from accounts.models import Account, KeyKind, Webhook
-from accounts.webhooks import delivery
+from accounts.webhooks import delivery, endpoints
+from gateway.encryption import decrypt
 from tests.accounts.receiver import Receiver
 from tests.factories import new_account, new_key
 
@@ -205,3 +206,22 @@ def test_an_account_has_at_most_20_webhooks(acme: Manager, receiver: Receiver) -
         Webhook(account=acme.account, url=receiver.url, events=["*"], secret="") for _ in range(20)
     )
     assert acme.refused("POST", body={"url": receiver.url})[0] == 400
+
+
+def test_a_secret_of_an_earlier_secret_key_is_renewed_so_that_the_key_can_go(
+    acme: Manager, receiver: Receiver, settings: Settings
+) -> None:
+    made = acme.create(receiver)
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another key " * 5, [settings.SECRET_KEY]
+    assert endpoints.renew_secrets() == 1
+    assert endpoints.renew_secrets() == 0
+    settings.SECRET_KEY_FALLBACKS = []
+    assert decrypt(Webhook.objects.get(pk=made["id"]).secret) == made["secret"]
+
+
+def test_a_secret_that_no_key_decrypts_is_left_alone(acme: Manager, receiver: Receiver, settings: Settings) -> None:
+    made = acme.create(receiver)
+    stored = Webhook.objects.get(pk=made["id"]).secret
+    settings.SECRET_KEY = "another key " * 5
+    assert endpoints.renew_secrets() == 0
+    assert Webhook.objects.get(pk=made["id"]).secret == stored

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from accounts import invitations, keys, people_seen, playground_keys, second_factors
 from accounts.management.arguments import account_from
-from accounts.webhooks import delivery
+from accounts.webhooks import delivery, endpoints
 from billing.ledger import idempotent_requests
 from billing.maintenance import maintain_once
 from billing.usage import request_failures, rollups
@@ -82,6 +82,7 @@ class Command(OperatorCommand):
         SessionStore.clear_expired()
         people_seen.drop_ended()
         second_factors.renew_secrets()
+        endpoints.renew_secrets()
         grid_import.refresh.work()
         self.stdout.write(
             f"purged {purged} secrets, settled {done.spooled} spooled and {done.orphaned} orphaned generations, "
