@@ -30,10 +30,10 @@ from gateway.edge.control_view import ControlView
 from gateway.edge.listing import ListQuery
 from gateway.edge.rfc3339 import to_text
 from gateway.edge.strict_fields import ChoiceField, FlagField, ObjectField, TextField
-from gateway.edge.tables import ExactField, Table
+from gateway.edge.tables import AmountField, Table
 from gateway.errors import AccountExists, IdempotencyKeyReused, InvalidRequest, NotFound, ReferenceConflict
 from gateway.ids import generation_id
-from gateway.money import MAX_MONEY, MONEY_PLACES, plain
+from gateway.money import plain
 
 from .accounts import DEFAULT_CURRENCY, open_account, rate_warning
 from .keys_api import NewKey, checked_policy_of, fields_of, key_faults, shown_key, with_warnings
@@ -48,21 +48,6 @@ SPEND_DAYS = 30
 KEPT_FOR = timedelta(hours=24)  # an `Idempotency-Key`
 IDEMPOTENCY_KEY = "HTTP_IDEMPOTENCY_KEY"
 SORTS = ("name", "balance", "spend")
-
-
-class AmountField(ExactField):
-    """Accepts an amount of money as a decimal string."""
-
-    def __init__(self, *, may_be_negative: bool = False, **options: Any) -> None:
-        super().__init__(places=MONEY_PLACES, most=MAX_MONEY, **options)
-        self._may_be_negative = may_be_negative
-
-    def to_internal_value(self, data: Any) -> Decimal:
-        if not isinstance(data, str):
-            raise serializers.ValidationError('must be a decimal string such as "50.00"')
-        is_negative = self._may_be_negative and data.startswith("-")
-        amount = super().to_internal_value(data[1:] if is_negative else data)
-        return -amount if is_negative else amount
 
 
 class NewAccount(Table):

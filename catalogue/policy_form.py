@@ -10,9 +10,9 @@ from rest_framework import serializers
 from accounts.policies import Patterns
 from gateway.edge.exception_handler import first_fault
 from gateway.edge.strict_fields import ChoiceField, FlagField, TextField, WholeNumberField
-from gateway.edge.tables import ExactField, Table
+from gateway.edge.tables import AmountField, Table
 from gateway.errors import InvalidRequest
-from gateway.money import MAX_MONEY, MONEY_PLACES, plain
+from gateway.money import plain
 
 from .models import PRICES, Place
 from .routing.model_ids import ALIAS, AUTO, GLOBAL, region_label
@@ -69,15 +69,10 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-class AmountField(ExactField):
-    """Accepts an amount of money as a decimal string, and returns it as one."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(places=MONEY_PLACES, most=MAX_MONEY, **options)
+class PlainAmountField(AmountField):
+    """Accepts an amount of money as a decimal string, and returns it as one without trailing zeros."""
 
     def to_internal_value(self, data: Any) -> Any:
-        if not isinstance(data, str):
-            raise serializers.ValidationError('must be a decimal string such as "50.00"')
         return plain(super().to_internal_value(data))
 
 
@@ -133,13 +128,13 @@ class MaxPrice(Table):
     """Accepts the highest price per 1,000,000 tokens, by the catalogue's names of prices."""
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        return {name: AmountField(required=False) for name in PRICES}
+        return {name: PlainAmountField(required=False) for name in PRICES}
 
 
 class BudgetForm(Table):
     """Accepts what may be spent in a period."""
 
-    amount = AmountField()
+    amount = PlainAmountField()
     period = ChoiceField(PERIODS)
 
 
@@ -176,7 +171,7 @@ class PolicyForm(Table):
     transfer = _list_of(ChoiceField(TRANSFERS))
     confidential = FlagField(required=False)
     max_price = MaxPrice(required=False)
-    max_cost = AmountField(required=False)
+    max_cost = PlainAmountField(required=False)
     rpm = WholeNumberField(minimum=1, maximum=MOST_PER_MINUTE, required=False)
     tpm = WholeNumberField(minimum=1, maximum=MOST_PER_MINUTE, required=False)
     budget = BudgetsField(required=False)

@@ -9,6 +9,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from ..money import MAX_MONEY, MONEY_PLACES
 from .rfc3339 import InvalidMoment, parse
 from .strict_fields import StrictField
 
@@ -78,6 +79,21 @@ class ExactField(StrictField):
         if shortest < -self.places:
             raise serializers.ValidationError(f"must have at most {self.places} fractional digits")
         return Decimal((sign, tuple(map(int, kept)), shortest))
+
+
+class AmountField(ExactField):
+    """Accepts an amount of money only as a decimal string, as a Decimal."""
+
+    def __init__(self, *, may_be_negative: bool = False, **options: Any) -> None:
+        super().__init__(places=MONEY_PLACES, most=MAX_MONEY, **options)
+        self._may_be_negative = may_be_negative
+
+    def to_internal_value(self, data: Any) -> Decimal:
+        if not isinstance(data, str):
+            raise serializers.ValidationError('must be a decimal string such as "50.00"')
+        is_negative = self._may_be_negative and data.startswith("-")
+        amount = super().to_internal_value(data[1:] if is_negative else data)
+        return -amount if is_negative else amount
 
 
 class MomentField(serializers.Field[datetime, str, str, Any]):

@@ -5,13 +5,13 @@ from typing import Any
 
 from rest_framework.serializers import ValidationError
 
-from catalogue.policy_form import AmountField
+from catalogue.policy_form import PlainAmountField
 from gateway.edge.checks import fault, require
 from gateway.edge.strict_fields import CheckedField
 from gateway.edge.tables import printable
 
 NAME, MAX_COST = "gateway", "max_cost"
-_AMOUNT = AmountField()
+_AMOUNT = PlainAmountField()
 
 
 def _max_cost(data: Any) -> Decimal | None:
