@@ -157,7 +157,7 @@ def record(account_id: UUID, action: Action, subject: Subject, *, old: Any = Non
 
 
 def _told(action: Action, old: Any, new: Any) -> dict[str, Any]:
-    """Returns what a webhook is told beside ids: no names."""
+    """Returns what an event to webhooks contains in addition to ids: values, but no names."""
     if action == Action.ALIAS_REPOINTED:
         return {"from": old["target"], "to": new["target"]}
     return {name: value for name, value in (new or {}).items() if name in TOLD}

@@ -76,7 +76,7 @@ def check_form(**_options: Any) -> list[CheckMessage]:
 
 
 def apply(person: User, groups: frozenset[str], noted: dict[str, Any]) -> dict[str, Any]:
-    """Changes memberships and the person's being staff to what groups grant. Call it within a transaction.
+    """Gives the person the memberships and the staff status that groups grant. Call it within a transaction.
 
     `noted` says what groups have granted to a member of staff so far; the new note is returned. While OIDC_GROUPS has a
     fault, nothing is taken away: nobody knows what the entry would have granted.

@@ -1,4 +1,4 @@
-"""Finds the person whom the identity provider names, or adds them if somebody here expects them."""
+"""Finds the person whom the identity provider names, or adds them if an account expects them."""
 
 import logging
 

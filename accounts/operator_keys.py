@@ -29,6 +29,6 @@ def issue(name: str, lifetime: str) -> str:
 
 
 def delete(name: str) -> bool:
-    """Deletes the operator key with this name, so that its next request fails. Returns False if there is none."""
+    """Deletes the operator key with this name, so that its next request fails. Returns whether there was one."""
     live = OperatorKey.objects.filter(name=names.tidied(name), deleted_at=None)
     return bool(live.update(deleted_at=timezone.now(), fingerprint=None, verifier=None))

@@ -41,7 +41,7 @@ def note_failed(*, credentials: dict[str, Any], **_signal: Any) -> None:
 
 
 def note_password(*, instance: User, created: bool, **_signal: Any) -> None:
-    """Notes a new password, wherever it was chosen. A hash that Django only renews is none."""
+    """Notes a new password, wherever it was chosen. A hash that Django only renews does not count."""
     if not created and instance._password is not None:  # type: ignore[attr-defined]  # Django's, until it is saved
         _note(Action.PASSWORD_CHANGED, instance)
 

@@ -27,7 +27,7 @@ TIMEOUT = 5.0  # seconds to connect, and between two pieces of an answer
 LONGEST_ANSWER = 1024 * 1024
 LONGEST_SUBJECT = 191  # of allauth's column
 SKEW = 60  # seconds by which the provider's clock may differ
-# A symmetric algorithm is missing on purpose: whoever knows a public key could sign with it.
+# A symmetric algorithm is missing on purpose: anyone who knows the public key could sign with it.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 CLAIMS = ("iss", "sub", "aud", "exp", "iat")
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")

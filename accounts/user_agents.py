@@ -21,7 +21,7 @@ SYSTEMS = (
 
 
 def describe(agent: str) -> str:
-    """Returns, for example, "Firefox on Linux"; a User-Agent of neither kind is cut."""
+    """Returns, for example, "Firefox on Linux"; a User-Agent that names neither is shortened."""
     browser = next((name for mark, name in BROWSERS if mark in agent), "")
     system = next((name for mark, name in SYSTEMS if mark in agent), "")
     return " on ".join(filter(None, (browser, system))) or agent[:60] or "Unknown device"

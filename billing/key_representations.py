@@ -64,7 +64,7 @@ def tightest(budgets: Sequence[Json]) -> Json | None:
 
 
 def budgets_of_key(key: ApiKey, today: date) -> list[Json]:
-    """Returns the budgets of all policies that apply to a key: its own, and those of its tags and its account."""
+    """Returns the budgets of every policy that applies to a key: its own policy, its tags' and its account's."""
     applies = Q(key=key) | Q(level=Policy.Level.TAG, tag__in=key.tags.split()) | Q(level=Policy.Level.ACCOUNT)
     found = Policy.objects.filter(applies, account_id=key.account_id).select_related("spending")
     return [budget_of(state) for policy in found for state in states_of(policy, today)]

@@ -302,7 +302,7 @@ def with_warnings(body: Json, checked: CheckedPolicy | None) -> Json:
 
 @contextmanager
 def key_faults(param: str = "name") -> Iterator[None]:
-    """Turns the faults of a key's name and expiry into the API's errors; those of its name have this `param`."""
+    """Turns faults of a key's name and expiry into the API's errors. A fault of the name is reported for `param`."""
     try:
         yield
     except keys.KeyNameTaken as error:

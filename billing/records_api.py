@@ -99,7 +99,7 @@ class GenerationsQuery(serializers.Serializer[Any]):
 
 
 class Generations(ControlView):
-    """Lists the calling key's records; a management key's list has those of the whole account."""
+    """Lists the calling key's records or, for a management key, those of the whole account."""
 
     doing = "listing the generations"
 

@@ -1,4 +1,4 @@
-"""Shows the two addresses of single sign-on: one leads to the identity provider, to the other it sends people back."""
+"""Serves the two addresses of single sign-on: one leads to the identity provider, which leads back to the other."""
 
 import logging
 from collections.abc import Callable
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def sign_on_page(view: Callable[[HttpRequest], HttpResponseBase]) -> Callable[[HttpRequest], HttpResponseBase]:
-    """Decorates a view that asks the identity provider: what goes wrong is a page with words, and a way back."""
+    """Decorates a view that asks the identity provider: an error becomes a page that explains it and leads back."""
 
     @require_GET
     @never_cache

@@ -9,7 +9,7 @@ from gateway.money import MoneyField
 
 
 class BalanceLine(models.Model):
-    """Holds an amount of the balance at which owners are told, and records when the balance last fell to it.
+    """Holds a low balance that owners want to be told of, and records when the balance last fell to it.
 
     The entry that takes the balance from above the amount to it or below sets `crossed_at` and `balance` and clears
     `told_at`, in its own transaction. `told_at` is set again once the notices have been written.

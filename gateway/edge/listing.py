@@ -52,7 +52,7 @@ def page(
     position: Callable[[Row], Any],
     shown: Callable[[Sequence[Row]], list[Any]],
 ) -> Response:
-    """Returns the page of `rows`, of which the caller has read one more than the limit, if there are so many."""
+    """Returns a page of `rows`. The caller reads one row beyond the limit, if there is one: another page follows."""
     limit = query["limit"]
     body: dict[str, Any] = {"object": "list", "data": shown(rows[:limit])}
     if len(rows) > limit:

@@ -1,4 +1,4 @@
-"""Removes a person's second factors, for a person who has lost them."""
+"""Removes the second factors of a person who has lost them."""
 
 from typing import Any
 
