@@ -43,6 +43,7 @@ class Action(models.TextChoices):
     SESSION_OPENED = "session.opened", "signed in"
     SESSION_CLOSED = "session.closed", "signed out"
     SESSION_FAILED = "session.failed", "sign-in failed"
+    SINGLE_SIGN_ON_UNLINKED = "single_sign_on.unlinked", "single sign-on unlinked"
     STATEMENT_READY = "statement.ready", "statement ready"
     TAGS_CHANGED = "tags.changed", "tags of a key changed"
     TEST = "test", "test"

@@ -6,7 +6,7 @@ from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.hashers import make_password
 from django.db import IntegrityError, transaction
 
-from . import invitations, oidc_groups
+from . import invitations, oidc_groups, sign_in_events
 from .models import Invitation, User
 from .single_sign_on import Identity, SignInFailed
 
@@ -17,9 +17,26 @@ REFUSED = 403
 def sign_in(identity: Identity) -> User:
     """Returns the person, with what their groups grant. Raises SignInFailed."""
     try:
-        return _find(identity)
-    except IntegrityError:  # another sign-in of the same person has just added them
-        return _find(identity)
+        return _find_or_add(identity)
+    except SignInFailed as failure:
+        if failure.person is not None:
+            sign_in_events.note_refused(failure.person)
+        raise
+
+
+@transaction.atomic
+def unlink(person: User) -> bool:
+    """Forgets the person's `sub`, and ends what groups have granted; tells whether there was one.
+
+    The next sign-in with the person's address links them anew, and grants what the groups say then.
+    """
+    found = SocialAccount.objects.select_for_update().filter(user=person).first()
+    if found is None:
+        return False
+    oidc_groups.apply(person, frozenset(), found.extra_data)
+    sign_in_events.note_unlinked(person)
+    found.delete()
+    return True
 
 
 def page_of_newcomer(person: User) -> str:
@@ -28,6 +45,13 @@ def page_of_newcomer(person: User) -> str:
     if invited is None or person.membership_set.exists():
         return ""
     return invitations.path(invited)
+
+
+def _find_or_add(identity: Identity) -> User:
+    try:
+        return _find(identity)
+    except IntegrityError:  # another sign-in of the same person has just added them
+        return _find(identity)
 
 
 @transaction.atomic
@@ -41,7 +65,10 @@ def _find(identity: Identity) -> User:
     person = found.user
     if not person.is_active:
         raise SignInFailed(
-            "You may not sign in: the operator of this gateway has blocked you.", status=REFUSED, reason="inactive"
+            "You may not sign in: the operator of this gateway has blocked you.",
+            status=REFUSED,
+            reason="inactive",
+            person=person,
         )
     if identity.groups is None:
         logger.warning("single sign-on: the groups of person %s are too many for a token: nothing changes", person.pk)
@@ -74,6 +101,7 @@ def _person_of_address(identity: Identity) -> User:
             "Your email address belongs to another user of the identity provider. Ask the operator of this gateway.",
             status=REFUSED,
             reason="the address is linked with another subject",
+            person=person,
         )
     return person
 

@@ -37,7 +37,17 @@ def note_failed(*, credentials: dict[str, Any], **_signal: Any) -> None:
     address = str(credentials.get("email") or credentials.get("username") or "").strip().lower()
     person = User.objects.filter(email=address).first() if address else None
     if person is not None:
-        _note(Action.SESSION_FAILED, person)
+        note_refused(person)
+
+
+def note_refused(person: User) -> None:
+    """Notes that somebody could not sign in as this person."""
+    _note(Action.SESSION_FAILED, person)
+
+
+def note_unlinked(person: User) -> None:
+    """Notes that the next user of the identity provider with this person's address is linked with them."""
+    _note(Action.SINGLE_SIGN_ON_UNLINKED, person)
 
 
 def note_password(*, instance: User, created: bool, **_signal: Any) -> None:

@@ -22,6 +22,8 @@ from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
 from urllib3.exceptions import HTTPError
 
+from .models import User
+
 KIND = "openid_connect"  # allauth's name of the protocol
 TIMEOUT = 5.0  # seconds to connect, and between two pieces of an answer
 LONGEST_ANSWER = 1024 * 1024
@@ -46,11 +48,14 @@ TRY_AGAIN = "Sign in again to get a new one."
 
 
 class SignInFailed(Exception):
-    """A sign-in ends here. The message is for the page, `reason` for the log; neither quotes the provider."""
+    """A sign-in ends here. The message is for the page, `reason` for the log; neither quotes the provider.
 
-    def __init__(self, words: str, *, status: int, reason: str) -> None:
+    `person` is whom the sign-in was for, if that is known.
+    """
+
+    def __init__(self, words: str, *, status: int, reason: str, person: User | None = None) -> None:
         super().__init__(words)
-        self.status, self.reason = status, reason
+        self.status, self.reason, self.person = status, reason, person
 
 
 class BadAnswer(Exception):

@@ -14,7 +14,7 @@ from django.contrib.auth.models import Group
 from django.contrib.sessions.models import Session
 from django.core import checks
 from django.core.cache import cache
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.test import Client
 from pytest_django import Settings
 
@@ -234,15 +234,52 @@ def test_nobody_gets_in_whom_nobody_expects(provider: IdentityProvider, account:
     assert not User.objects.filter(email=EMAIL).exists()
 
 
-def test_the_new_user_of_an_old_address_is_refused(provider: IdentityProvider, ada: User) -> None:
+def failed_sign_ins(account: Account) -> list[str]:
+    """Returns whom the account's audit log says somebody could not sign in as, by id."""
+    found = AuditEvent.objects.filter(account=account, action="session.failed").order_by("pk")
+    assert not any(each.actor_id for each in found)  # nobody knows who it was
+    return [each.object_id for each in found]
+
+
+def test_the_new_user_of_an_old_address_is_refused(provider: IdentityProvider, ada: User, account: Account) -> None:
     sign_in(provider)
     provider.claims["sub"] = "2"
     refused(sign_in(provider)[1], 403, "belongs to another user of the identity provider")
+    assert failed_sign_ins(account) == [str(ada.pk)]
 
 
-def test_a_blocked_person_is_refused(provider: IdentityProvider, ada: User) -> None:
+def test_a_blocked_person_is_refused(provider: IdentityProvider, ada: User, account: Account) -> None:
     User.objects.filter(pk=ada.pk).update(is_active=False)
     refused(sign_in(provider)[1], 403, "has blocked you")
+    assert failed_sign_ins(account) == [str(ada.pk)]
+
+
+def test_an_operator_unlinks_a_person_whom_the_provider_has_set_up_anew(
+    provider: IdentityProvider, ada: User, account: Account, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = new_account("Second")
+    joined(second, OWNER, "owner")
+    settings.OIDC_GROUPS = json.dumps({"engineers": {"account": "Second", "role": "member"}})
+    provider.claims["groups"] = ["engineers"]
+    client = sign_in(provider)[0]
+    assert Membership.objects.filter(user=ada, account=second).exists()
+    call_command("unlink_single_sign_on", EMAIL.upper())
+    assert capsys.readouterr().out == f"{EMAIL}: unlinked, and signed out of 1 session.\n"
+    assert not is_signed_in(client)
+    assert [each.account for each in ada.membership_set.all()] == [account]  # what groups have granted ends
+    provider.claims["sub"] = "2"
+    assert is_signed_in(sign_in(provider)[0])
+    assert SocialAccount.objects.get().uid == "2"
+    assert Membership.objects.filter(user=ada, account=second).exists()
+    written = AuditEvent.objects.filter(account=account, action="single_sign_on.unlinked")
+    assert [each.object_id for each in written] == [str(ada.pk)]
+
+
+def test_an_operator_is_told_that_there_was_nothing_to_unlink(ada: User, capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("unlink_single_sign_on", EMAIL)
+    assert capsys.readouterr().out == f"{EMAIL}: was not linked.\n"
+    with pytest.raises(CommandError, match="No person has the address"):
+        call_command("unlink_single_sign_on", "nobody@example.com")
 
 
 def test_an_invited_person_signs_in_and_then_joins(
