@@ -29,6 +29,7 @@ class BillingConfig(AppConfig):
             Periodic(rollups.EVERY_SECONDS, rollups.WorkerRollups(settled_accounts).advance),
             Periodic(overdraft.EVERY_SECONDS, overdraft.raise_alerts, spread=True),
             Periodic(notices.EVERY_SECONDS, notices.send_due, spread=True),
+            Periodic(notices.CROSSED_EVERY_SECONDS, notices.send_crossed, spread=True),
             Periodic(statements_ready.EVERY_SECONDS, statements_ready.tell, spread=True),
             Periodic(0, request_failures.failure_log.flush),
             Periodic(request_failures.DROP_EVERY_SECONDS, request_failures.drop_some, spread=True),

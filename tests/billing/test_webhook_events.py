@@ -69,6 +69,19 @@ def test_a_line_of_the_balance_is_told_once_with_its_figures(account: Account) -
     assert told(webhook)[1][1]["balance"] == "-5.00"
 
 
+def test_crossed_lines_are_told_of_long_before_the_next_look_at_everything(account: Account) -> None:
+    webhook, _ = endpoints.create(account.pk, URL, ["balance.*"])
+    joined(account, OWNER, "owner")
+    balance_lines.set_amounts(account.pk, [Decimal(5)])
+    assert notices.send_crossed() == 0
+    ledger.correct(account.pk, Decimal(-6), "taken")
+    mail.outbox.clear()
+    assert [notices.send_crossed(), notices.send_crossed(), notices.send_due()] == [1, 0, 0]
+    assert [message.to for message in mail.outbox] == [[OWNER]]
+    assert len(told(webhook)) == 1
+    assert notices.CROSSED_EVERY_SECONDS < notices.EVERY_SECONDS
+
+
 def test_an_alert_of_a_budget_is_told_once_with_ids_and_figures(account: Account) -> None:
     webhook, _ = endpoints.create(account.pk, URL, ["budget.*"])
     key, _ = keys.issue(account, name="secret project")
