@@ -133,6 +133,12 @@ def open_menu(page: Page) -> None:
     page.locator("summary", has_text="Signed in as").click()
 
 
+def follow_account_menu(page: Page, name: str) -> None:
+    """Opens a page that is set up once: its link is in the menu "Account" of the bar."""
+    page.locator(".account-menu > summary").click()
+    page.get_by_role("link", name=name).click()
+
+
 def beyond(page: Page, width: int) -> list[str]:
     """Returns the visible elements that reach beyond the right edge."""
     found: list[str] = page.evaluate(BEYOND, [SEEN, width])

@@ -11,27 +11,34 @@ register = template.Library()
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Describes a link of the navigation: its page, and the pages `below` it, by the names of URLs."""
+    """Describes a link of the navigation: its page, and the pages `below` it, by the names of URLs.
+
+    What `is_set_up_once` is in the menu "Account", so that the bar has one row.
+    """
 
     label: str
     page: str
     below: tuple[str, ...] = ()
     is_for_owners: bool = False
+    is_set_up_once: bool = False
 
 
 SECTIONS = (
     Section("Overview", "overview"),
-    Section("Usage", "usage", ("usage-records", "usage-record", "usage-failure")),
+    Section("Usage", "usage"),
+    Section("Requests", "usage-records", ("usage-record", "usage-failure")),
     Section("Carbon", "carbon"),
     Section("Billing", "credit"),
     Section("API keys", "keys", ("key", "delete-key", "rotate-key")),
-    Section("Policies", "policies", ("account-policy", "default-policy", "tag-policy", "key-policy")),
     Section("Models", "models", ("model",)),
     Section("Playground", "playground"),
     Section("Aliases", "aliases", ("alias", "delete-alias")),
-    Section("Members", "members", ("member", "remove-member")),
-    Section("Audit log", "audit", is_for_owners=True),
-    Section("Webhooks", "webhooks", ("webhook", "delete-webhook"), is_for_owners=True),
+    Section("Members", "members", ("member", "remove-member"), is_set_up_once=True),
+    Section(
+        "Policies", "policies", ("account-policy", "default-policy", "tag-policy", "key-policy"), is_set_up_once=True
+    ),
+    Section("Webhooks", "webhooks", ("webhook", "delete-webhook"), is_for_owners=True, is_set_up_once=True),
+    Section("Audit log", "audit", is_for_owners=True, is_set_up_once=True),
 )
 
 
@@ -47,6 +54,7 @@ def navigation(context: dict[str, Any]) -> dict[str, Any]:
             "label": section.label,
             "address": reverse(section.page),
             "aria_current": "page" if page == section.page else "true" if page in section.below else "",
+            "is_set_up_once": section.is_set_up_once,
         }
         for section in SECTIONS
         if context.get("is_owner") or not section.is_for_owners
@@ -60,4 +68,6 @@ def navigation(context: dict[str, Any]) -> dict[str, Any]:
     if context.get("has_no_account"):
         links = []
     shared = {name: context.get(name) for name in ("account", "accounts", "user", "csrf_token")}
-    return shared | {"page": page, "links": links, "switch": switch}
+    bar = [link for link in links if not link["is_set_up_once"]]
+    menu = [link for link in links if link["is_set_up_once"]]
+    return shared | {"page": page, "links": bar, "menu": menu, "switch": switch}

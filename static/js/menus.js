@@ -2,7 +2,7 @@
 "use strict";
 
 document.addEventListener("keydown", (event) => {
-  const menu = event.key === "Escape" && document.querySelector(".menu[open]");
+  const menu = event.key === "Escape" && [...document.querySelectorAll(".menu[open]")].pop(); // one within another first
   if (!menu) return;
   menu.open = false;
   menu.querySelector("summary").focus();

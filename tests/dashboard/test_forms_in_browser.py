@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Browser, Route, ViewportSize, expect
 
-from tests.browser import PASSWORD, add_person, signed_in
+from tests.browser import PASSWORD, add_person, follow_account_menu, signed_in
 from tests.servers.customer import Customer
 
 
@@ -33,7 +33,7 @@ def test_a_refused_invitation_is_seen_announced_and_mended_by_keyboard(chromium:
     viewport: ViewportSize = {"width": 1280, "height": 900}
     with signed_in(chromium, customer, viewport=viewport) as page:
         member = f"owner@{customer.name}.example"
-        page.get_by_role("link", name="Members").click()
+        follow_account_menu(page, "Members")
         page.get_by_label("Email address").focus()
         page.keyboard.type(member)
         page.keyboard.press("Enter")
@@ -77,6 +77,7 @@ def test_an_older_page_overwrites_no_threshold_that_another_has_set(chromium: Br
         page.goto("/notifications")
         page.get_by_label("Low-balance threshold").focus()
         page.keyboard.type("25")
+        page.get_by_role("button", name="Save").focus()
         page.keyboard.press("Enter")
         expect(page.get_by_role("status")).to_contain_text("Notifications saved.")
         older.bring_to_front()
@@ -94,7 +95,7 @@ def test_an_older_page_overwrites_no_threshold_that_another_has_set(chromium: Br
 def test_an_older_page_of_somebody_who_was_removed_says_so(chromium: Browser, customer: Customer, action: str) -> None:
     guest = add_person(customer.gateway, f"guest@{customer.name}.example", account=customer.name, password=None)
     with signed_in(chromium, customer) as older:
-        older.get_by_role("link", name="Members").click()
+        follow_account_menu(older, "Members")
         older.get_by_role("link", name=f"{action} {guest}").click()
         page = older.context.new_page()
         page.goto("/members")

@@ -54,6 +54,16 @@ def test_each_page_leads_on_in_the_same_account(member: Client, accounts: tuple[
     assert links(html, "Accounts") == [f"{path}?account={first.pk}", f"{path}?account={second.pk}"]
 
 
+def test_requests_are_in_the_bar_and_what_is_set_up_once_is_in_the_menu_of_the_account(
+    member: Client, accounts: tuple[Account, Account]
+) -> None:
+    Membership.objects.update(role=Membership.Role.OWNER)
+    html = member.get("/usage/records").text
+    assert current(html)[-1] == ("page", "Requests")
+    menu = html.partition('<details class="menu account-menu"')[2].partition("</details>")[0]
+    assert re.findall(r">([\w ]+)</a>", menu) == ["Members", "Policies", "Webhooks", "Audit log"]
+
+
 def test_a_page_of_one_thing_leads_to_the_list_of_another_account(
     member: Client, accounts: tuple[Account, Account]
 ) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
-from tests.browser import PASSWORD, beyond, open_menu, signed_in
+from tests.browser import PASSWORD, beyond, follow_account_menu, open_menu, signed_in
 from tests.chat import answer
 from tests.patience import eventually
 from tests.servers.customer import Customer
@@ -22,7 +22,7 @@ PHONE: ViewportSize = {"width": 390, "height": 800}
 def owner(chromium: Browser, customer: Customer) -> Iterator[Page]:
     """Opens the members page as an owner."""
     with signed_in(chromium, customer, java_script_enabled=False) as page:
-        page.get_by_role("link", name="Members").click()
+        follow_account_menu(page, "Members")
         yield page
 
 
@@ -58,7 +58,7 @@ def test_somebody_is_invited_joins_is_removed_and_finds_nothing(
     guest.get_by_role("button", name="Join").click()
     expect(guest.get_by_role("status")).to_contain_text(f"You are now a member of {customer.name}.")
     guest.get_by_text("Menu", exact=True).click()
-    guest.get_by_role("link", name="Members").click()
+    follow_account_menu(guest, "Members")
     expect(guest.get_by_role("rowheader", name=f"{email} you")).to_be_visible()
     expect(guest.get_by_role("button", name="Send invitation")).to_have_count(0)
     assert beyond(guest, PHONE["width"]) == []
