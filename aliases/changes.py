@@ -1,6 +1,8 @@
 """Creates, changes and deletes aliases, and records an event for each change.
 
-Each of them locks the account's row, so that its limit holds and names stay unique.
+Each of them locks the account's row, so that its limit holds and names stay unique. If only owners may change aliases
+(`Account.aliases_reserved_at`), each raises PermissionDenied for another person, and KeyKindNotAllowed for a key that
+is not a management key.
 """
 
 import uuid
@@ -15,10 +17,10 @@ from django.utils import timezone
 from accounts import audit
 from accounts.actions import Action
 from accounts.audit import Subject
-from accounts.members import locked_account
-from accounts.models import Account, User
+from accounts.members import account_locked_by_owner, locked_account
+from accounts.models import Account, ApiKey, KeyKind, User
 from catalogue.routing.model_ids import ALIAS_NAME, GLOBAL
-from gateway.errors import AliasExists, AliasLimitReached, AliasNotFound, InvalidAliasTarget
+from gateway.errors import AliasExists, AliasLimitReached, AliasNotFound, InvalidAliasTarget, KeyKindNotAllowed
 
 from .models import Alias, AliasEvent
 from .resolve import alias_not_found
@@ -47,7 +49,7 @@ def create(
 ) -> Alias:
     """Creates an alias with checked fallbacks (`targets.checked_fallbacks`). Raises AliasExists, AliasLimitReached."""
     with transaction.atomic():
-        account = locked_account(account_id)
+        account = _locked_account(account_id, by)
         _require_free(account_id, name)
         limit = limit_of(account)
         if Alias.objects.filter(account_id=account_id).count() >= limit:
@@ -78,7 +80,7 @@ def change(
     The name may have passed to another alias: if `expected_id` is given, an alias with another id is not found.
     """
     with transaction.atomic():
-        alias = _locked_alias(account_id, current_name, expected_id)
+        alias = _locked_alias(account_id, current_name, expected_id, by)
         if target is not None and not target.states_locode and alias.locode != GLOBAL:
             raise InvalidAliasTarget(
                 f"The target has no locode, and {alias.full_name!r} is pinned to {alias.locode}: "
@@ -108,13 +110,41 @@ def change(
 def delete(account_id: uuid.UUID, name: str, *, expected_id: uuid.UUID | None = None, by: Author = None) -> None:
     """Deletes an alias. Takes `expected_id` as `change` does. Raises AliasNotFound."""
     with transaction.atomic():
-        alias = _locked_alias(account_id, name, expected_id)
+        alias = _locked_alias(account_id, name, expected_id, by)
         _record_event(alias, AliasEvent.Type.DELETED, timezone.now(), by, old_name=alias.name, old_target=alias.target)
         alias.delete()
 
 
-def _locked_alias(account_id: uuid.UUID, name: str, expected_id: uuid.UUID | None) -> Alias:
-    locked_account(account_id)
+def reserve_for_owners(account_id: uuid.UUID, is_reserved: bool, person: User) -> None:
+    """Sets whether only owners and management keys change aliases. Raises PermissionDenied unless an owner does it."""
+    with transaction.atomic():
+        account = account_locked_by_owner(account_id, person)
+        was_reserved = account.aliases_reserved_at is not None
+        if was_reserved != is_reserved:
+            account.aliases_reserved_at = timezone.now() if is_reserved else None
+            account.save(update_fields=["aliases_reserved_at"])
+            subject = Subject("account", str(account_id), account.name)
+            both = {
+                "old": {"only_owners_change_aliases": was_reserved},
+                "new": {"only_owners_change_aliases": is_reserved},
+            }
+            audit.record(account_id, Action.ACCOUNT_CHANGED, subject, **both)
+
+
+def _locked_account(account_id: uuid.UUID, by: Author) -> Account:
+    """Returns the account with its row locked. Raises PermissionDenied or KeyKindNotAllowed for others than owners."""
+    account = locked_account(account_id)
+    if account.aliases_reserved_at is None or by is None:
+        return account
+    if isinstance(by, User):
+        return account_locked_by_owner(account_id, by)
+    if not ApiKey.objects.filter(pk=by, kind=KeyKind.MANAGEMENT).exists():
+        raise KeyKindNotAllowed("Only the owners of this account change its aliases: use a management key.")
+    return account
+
+
+def _locked_alias(account_id: uuid.UUID, name: str, expected_id: uuid.UUID | None, by: Author) -> Alias:
+    _locked_account(account_id, by)
     alias = find(account_id, name)
     if expected_id is not None and alias.pk != expected_id:  # another alias has this name now
         raise AliasNotFound

@@ -21,19 +21,32 @@ from aliases.targets import Target
 from billing.usage.statistics import Days, GroupColumn, Scope, Totals, breakdown
 from catalogue.listing import View, listed
 from catalogue.models import WITH_ENDPOINT
-from catalogue.routing import pinning, quota, snapshot
-from catalogue.routing.model_ids import ALIAS_RULE, GLOBAL, shown
-from catalogue.routing.routes import Route, Snapshot
+from catalogue.routing import health, pinning, quota, snapshot
+from catalogue.routing.model_ids import ALIAS_RULE, GLOBAL, ExplicitId, shown
+from catalogue.routing.routes import Offer, Route, Snapshot
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName
 
 from .parts.access import AccountContext, account_context, account_page, page_address, signed_in_page
+from .parts.changes import ChangesForm
 from .parts.charts import total_of
+from .parts.comparison import differing_facts
 from .parts.funds import WINDOW_DAYS, usage_by_day
+from .parts.routes import lines_of
 
 NEWEST_EVENTS = 50
 LONGEST_NAME = 64
 AS_TYPED = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
 NAME_RULE = f"{ALIAS_RULE[0].upper()}{ALIAS_RULE[1:]}."
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryLine:
+    """Holds a line of an alias's history, and the value that "Restore" would give back: empty if it is in force."""
+
+    event: AliasEvent
+    target: str = ""
+    name: str = ""
+    fallbacks: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +148,16 @@ class FallbacksForm(forms.Form):
             raise forms.ValidationError(error.message) from None
 
 
+class OwnersOnlyForm(ChangesForm):
+    """Asks whether only owners may change aliases."""
+
+    is_reserved = forms.BooleanField(
+        label="Only owners change aliases",
+        required=False,
+        help_text="Members can still use and view them. Over the API, only management keys can change them.",
+    )
+
+
 class RepointForm(forms.Form):
     """Asks for an alias's new target."""
 
@@ -145,9 +168,16 @@ class RepointForm(forms.Form):
 
 @account_page("GET", "HEAD", "POST")
 def alias_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """Lists an account's aliases, and creates aliases."""
+    """Lists an account's aliases, creates aliases, and lets owners keep changes to themselves."""
     account, now = current.account, timezone.now()
-    form = CreateForm(request.POST if request.method == "POST" else None, account, snapshot.current(), now.date())
+    sent = request.POST if request.method == "POST" else None
+    is_about_owners = request.POST.get("action") == "owners"
+    owners = OwnersOnlyForm(sent if is_about_owners else None, {"is_reserved": account.aliases_reserved_at is not None})
+    if is_about_owners and owners.is_valid():
+        changes.reserve_for_owners(account.pk, owners.cleaned_data["is_reserved"], current.person)
+        messages.success(request, "Saved.")
+        return redirect(page_address("aliases", account.pk))
+    form = CreateForm(None if is_about_owners else sent, account, snapshot.current(), now.date())
     if form.is_valid():
         try:
             changes.create(account.pk, **form.cleaned_data, by=current.person)
@@ -161,13 +191,16 @@ def alias_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
     own = Alias.objects.filter(account=account).select_related("account")
     lines = [AliasLine(alias, used.get(alias.pk, Totals()), _problem(alias)) for alias in own]
     limit = changes.limit_of(account)
-    context = {"lines": lines, "limit": limit, "is_full": len(lines) >= limit, "form": form}
-    return current.page(request, "aliases", context, form)
+    context = {"lines": lines, "limit": limit, "is_full": len(lines) >= limit, "form": form, "owners": owners}
+    return current.page(request, "aliases", context | {"may_change": _may_change(current)}, form)
 
 
 @signed_in_page("GET", "HEAD", "POST")
 def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
-    """Shows an alias's usage and history, renames or repoints it, and sets its fallbacks."""
+    """Shows an alias's usage and history, renames or repoints it, and sets its fallbacks.
+
+    With `?target=`, shows what that target would change, for a confirmation.
+    """
     alias = Alias.objects.select_related("account").filter(pk=alias_id).first()
     if alias is None:
         return _gone(request, alias_id)
@@ -177,10 +210,13 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     sent = request.POST if request.method == "POST" else None
     action = request.POST.get("action")
     rename = RenameForm(sent if action == "rename" else None, alias)
-    repoint = RepointForm(sent if action == "repoint" else None, alias, snapshot.current(), today)
+    asked = request.GET if sent is None and "target" in request.GET else None
+    repoint = RepointForm(sent if action == "repoint" else asked, alias, snapshot.current(), today)
     fallbacks = FallbacksForm(sent if action == "fallbacks" else None, alias, snapshot.current(), today)
     form: forms.Form = {"rename": rename, "fallbacks": fallbacks}.get(str(action), repoint)
-    if form.is_valid():
+    if asked is not None and repoint.is_valid():
+        return _what_changes(request, current, alias, repoint.cleaned_data["target"])
+    if sent is not None and form.is_valid():
         try:
             changes.change(alias.account_id, alias.name, **form.cleaned_data, expected_id=alias.pk, by=current.person)
         except AliasNotFound:
@@ -191,6 +227,7 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
             messages.success(request, _changed(alias, form.cleaned_data))
             return redirect("alias", alias_id=alias.pk)
     by_day = usage_by_day(Scope(alias.account_id, alias_id=alias.pk), Days.until(now, WINDOW_DAYS))
+    events = AliasEvent.objects.filter(alias_id=alias.pk).select_related("by", "by_key")[:NEWEST_EVENTS]
     context = {
         "alias": alias,
         "rename": rename,
@@ -199,7 +236,8 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
         "problem": _problem(alias),
         "rows": stats.rows_of(alias, days=WINDOW_DAYS, today=today),
         "totals": total_of(by_day.values()),
-        "events": AliasEvent.objects.filter(alias_id=alias.pk).select_related("by", "by_key")[:NEWEST_EVENTS],
+        "history": [_history_line(event, alias) for event in events],
+        "may_change": _may_change(current),
     }
     return current.page(request, "alias", context, form)
 
@@ -219,6 +257,48 @@ def delete_alias(request: HttpRequest, alias_id: UUID) -> HttpResponse:
         return _gone(request, alias_id)
     messages.success(request, f"{alias.full_name} has been deleted.")
     return redirect(page_address("aliases", alias.account_id))
+
+
+def _may_change(current: AccountContext) -> bool:
+    return not current.is_seen_by_staff and (current.is_owner or current.account.aliases_reserved_at is None)
+
+
+def _what_changes(request: HttpRequest, current: AccountContext, alias: Alias, target: Target) -> HttpResponse:
+    """Shows the present target beside the new one, and asks for a confirmation."""
+    catalogue, now = snapshot.current(), timezone.now()
+    view = View(now.date(), quota.held(catalogue.with_quota, now.date()))
+    wanted = [Target(alias.provider, alias.canonical_id, alias.locode), target]
+    found = [_route_of(catalogue, each, now.date()) for each in wanted]
+    known = [each for each in found if each is not None]
+    lines = list(lines_of(known, catalogue, view, current.account.currency, health.recent_calls(now)))
+    context = {
+        "alias": alias,
+        "target": target,
+        "before": found[0],
+        "columns": [*zip(["Now", "New"][-len(lines) :], lines, strict=True)],
+        "differing": differing_facts(lines) if found[0] else frozenset(),
+        "currency": current.account.currency,
+    }
+    return current.page(request, "alias_move", context)
+
+
+def _route_of(catalogue: Snapshot, target: Target, today: date) -> tuple[Offer, Route] | None:
+    wanted = ExplicitId(target.provider, target.canonical_id, target.locode)
+    try:
+        route = pinning.pin(catalogue, wanted, today, even_unavailable=True)
+    except ApiError:
+        return None
+    return catalogue.offers[target.provider, target.canonical_id], route
+
+
+def _history_line(event: AliasEvent, alias: Alias) -> HistoryLine:
+    if event.new_target and event.new_target != alias.target:
+        return HistoryLine(event, target=event.new_target)
+    if event.event_type == AliasEvent.Type.RENAMED and event.new_name != alias.name:
+        return HistoryLine(event, name=event.new_name or "")
+    if event.event_type == AliasEvent.Type.FALLBACKS and event.new_fallbacks != alias.fallbacks:
+        return HistoryLine(event, fallbacks="\n".join(event.new_fallbacks or []))
+    return HistoryLine(event)
 
 
 def _fault(name: str) -> str:

@@ -102,6 +102,7 @@ def _of_members(ids: dict[str, Any]) -> list[Screen]:
         Screen("playground", f"/playground{account}&model=auto/mistralai/mistral-small"),
         Screen("aliases", f"/aliases{account}"),
         Screen("alias", f"/aliases/{ids['alias']}"),
+        Screen("alias-move", f"/aliases/{ids['alias']}?target=ovhcloud/mistralai/mistral-small-3.2-24b-instruct/FRGRV"),
         Screen("alias-delete", f"/aliases/{ids['alias']}/delete"),
         Screen("notifications", f"/notifications{account}"),
         Screen("members", f"/members{account}"),

@@ -47,6 +47,7 @@ class Account(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     suspended_at = models.DateTimeField(null=True, editable=False)  # written by accounts/suspensions.py
     closed_at = models.DateTimeField(null=True, editable=False)  # written by accounts/closing.py, with `suspended_at`
+    aliases_reserved_at = models.DateTimeField(null=True, editable=False)  # since when only owners change aliases
     members = models.ManyToManyField(User, through="Membership")
 
     objects = AccountManager()

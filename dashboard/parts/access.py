@@ -44,11 +44,14 @@ class AccountContext:
         return self.role == Membership.Role.OWNER
 
     @property
+    def is_seen_by_staff(self) -> bool:
+        return not self.role
+
+    @property
     def template_context(self) -> dict[str, Any]:
         """Returns the values that `base.html` needs."""
-        is_seen_by_staff = not self.role
         shown = {"account": self.account, "accounts": self.accounts, "suspended_at": self.account.suspended_at}
-        return {"is_owner": self.is_owner, "is_seen_by_staff": is_seen_by_staff, **shown}
+        return {"is_owner": self.is_owner, "is_seen_by_staff": self.is_seen_by_staff, **shown}
 
     def page(
         self, request: HttpRequest, name: str, context: dict[str, Any], form: BaseForm | None = None

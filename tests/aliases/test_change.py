@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
+from accounts import keys
+from accounts.models import Account, KeyKind
 from aliases.models import Alias, AliasEvent
 from tests.aliases.caller import ALIASES, CHUNKS, ECHO, EXISTS, INVALID, INVALID_NAME, INVALID_TARGET, NOT_FOUND, Caller
 from tests.factories import new_account
@@ -227,3 +229,15 @@ def test_json_is_read_whatever_the_content_type(caller: Caller, content_type: st
     caller.create("fast")
     body = b'{"name": "quick"}'
     assert caller.send("PATCH", f"{ALIASES}/fast", body, content_type=content_type).body["name"] == "quick"
+
+
+def test_only_management_keys_change_aliases_that_owners_keep_to_themselves(caller: Caller) -> None:
+    caller.create("fast", ECHO)
+    Account.objects.filter(pk=caller.account.pk).update(aliases_reserved_at="2026-11-01T00:00:00Z")
+    refused = (403, "permission_error", "key_kind_not_allowed", None)
+    assert caller.patch("fast", target=CHUNKS).refusal == refused
+    assert caller.send("DELETE", f"{ALIASES}/fast").refusal == refused
+    assert caller.send("POST", ALIASES, {"name": "mine", "target": ECHO}).refusal == refused
+    assert caller.read(f"{ALIASES}/fast")["target"] == ECHO
+    manager = Caller(caller.account, *keys.issue(caller.account, name="systems", kind=KeyKind.MANAGEMENT))
+    assert manager.patch("fast", target=CHUNKS).status == 200

@@ -7,7 +7,7 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts import keys
-from accounts.models import Account, User
+from accounts.models import Account, AuditEvent, User
 from aliases import changes
 from aliases.models import Alias, AliasEvent
 from aliases.targets import Target
@@ -15,7 +15,7 @@ from catalogue.models import Region
 from catalogue.routing import quota
 from tests.aliases.caller import CHUNKS, ECHO
 from tests.billing.records import MEMBER, open_for, serve
-from tests.dashboard.people import words
+from tests.dashboard.people import joined, words
 from tests.page_text import plain
 
 ECHO_TARGET = Target("sim", "test/echo", "FRPAR")
@@ -29,6 +29,13 @@ def account(served: None) -> Account:
 @pytest.fixture
 def alias(account: Account) -> Alias:
     return changes.create(account.pk, "fast", ECHO_TARGET)
+
+
+@pytest.fixture
+def owner(account: Account) -> Client:
+    client = Client()
+    client.force_login(joined(account, "owner@acme.example", "owner").user)
+    return client
 
 
 def address(alias: Alias) -> str:
@@ -190,6 +197,80 @@ def test_a_form_renames(member: Client, alias: Alias) -> None:
     assert response.redirect_chain == [(address(alias), 302)]
     assert "alias/fast has been renamed to alias/quick." in plain(response.text)
     assert "renamed alias/fast alias/quick" in plain(response.text)
+
+
+def test_a_new_target_is_compared_with_the_present_one_before_it_is_confirmed(member: Client, alias: Alias) -> None:
+    page = member.get(address(alias), {"target": "sim/test/echo/DEFRA"})
+    text = plain(page.text)
+    assert "Change the target of alias/fast?" in text
+    assert f"Now {ECHO} New sim/test/echo/DEFRA" in text
+    marked = re.findall(r'<tr role="row" class="differs"><th role="rowheader" scope="row">([\w ]+)', page.text)
+    assert "Place" in marked
+    assert "Context" not in marked
+    assert Alias.objects.get().target == ECHO
+    confirmed = member.post(address(alias), {"action": "repoint", "target": "sim/test/echo/DEFRA"})
+    assert (confirmed.status_code, Alias.objects.get().target) == (302, "sim/test/echo/DEFRA")
+
+
+def test_a_comparison_with_a_target_that_has_gone_shows_the_new_one(member: Client, alias: Alias) -> None:
+    Alias.objects.update(canonical_id="test/forgotten")
+    text = plain(member.get(address(alias), {"target": ECHO}).text)
+    assert "The present target sim/test/forgotten/FRPAR is not in the catalogue any more." in text
+    assert "The new target" in text
+    assert "What changes" not in text
+
+
+@pytest.mark.parametrize("target", ["", "nonsense", "sim/test/gone/FRPAR", "sim/test/echo/\x00"])
+def test_a_target_that_cannot_be_compared_is_refused_with_the_reason(member: Client, alias: Alias, target: str) -> None:
+    response = member.get(address(alias), {"target": target})
+    assert response.status_code == 422
+    assert 'role="alert"' in response.text
+
+
+def test_each_line_of_the_history_can_be_restored(member: Client, alias: Alias) -> None:
+    assert "Restore" not in member.get(address(alias)).text  # all of it is in force
+    member.post(address(alias), {"action": "repoint", "target": CHUNKS})
+    member.post(address(alias), {"action": "rename", "name": "quick"})
+    member.post(address(alias), {"action": "rename", "name": "fast"})
+    member.post(address(alias), {"action": "fallbacks", "fallbacks": ECHO})
+    member.post(address(alias), {"action": "fallbacks", "fallbacks": ""})
+    text = member.get(address(alias)).text
+    assert re.findall(r'href="\?target=([^"]+)">Restore', text) == [ECHO]
+    assert re.findall(r'name="(name|fallbacks)" value="([^"]*)">\s*<button[^>]*>Restore', text) == [
+        ("fallbacks", ECHO),
+        ("name", "quick"),
+    ]
+    assert "Change the target of alias/fast?" in member.get(address(alias), {"target": ECHO}).text
+
+
+def test_owners_may_keep_changes_to_themselves(member: Client, owner: Client, alias: Alias) -> None:
+    account = alias.account
+    own = {"action": "owners", "account": str(account.pk), "is_reserved": "on"}
+    assert member.post("/aliases", own).status_code == 403
+    assert owner.post("/aliases", own).status_code == 302
+    for path in ("/aliases", address(alias)):
+        text = plain(member.get(path).text)
+        assert "Only owners of this account" in text
+        assert "<form" not in member.get(path).text.partition("<main")[2]
+    changes_of_a_member = [
+        (address(alias), {"action": "repoint", "target": CHUNKS}),
+        (address(alias), {"action": "rename", "name": "quick"}),
+        (address(alias), {"action": "fallbacks", "fallbacks": CHUNKS}),
+        (f"{address(alias)}/delete", {}),
+        ("/aliases", {"account": str(account.pk), "name": "mine", "target": ECHO}),
+    ]
+    for path, fields in changes_of_a_member:
+        assert member.post(path, fields).status_code == 403, fields
+    assert (Alias.objects.get().name, Alias.objects.get().target) == ("fast", ECHO)
+    assert owner.post(address(alias), {"action": "repoint", "target": CHUNKS}).status_code == 302
+    del own["is_reserved"]
+    assert owner.post("/aliases", own).status_code == 302
+    assert member.post(address(alias), {"action": "repoint", "target": ECHO}).status_code == 302
+    written = AuditEvent.objects.filter(account=account, action="account.changed").order_by("pk")
+    assert [each.new for each in written] == [
+        {"only_owners_change_aliases": True},
+        {"only_owners_change_aliases": False},
+    ]
 
 
 def test_a_form_repoints(member: Client, alias: Alias) -> None:
