@@ -123,16 +123,20 @@ def delete(webhook: Webhook) -> bool:
 
 
 def send_test(webhook: Webhook) -> WebhookDelivery:
-    """Writes an event of the type `test` for this webhook. Raises InvalidRequest if it is disabled."""
-    _require_enabled(webhook)
-    return events.enqueue_for(webhook, Action.TEST)
+    """Writes an event of the type `test` for this webhook. Raises InvalidRequest if it is disabled, and NotFound."""
+    with transaction.atomic():
+        return events.enqueue_for(_locked_enabled(webhook), Action.TEST)
 
 
 def send_again(webhook: Webhook, found: WebhookDelivery) -> WebhookDelivery:
-    """Makes a delivery due now, with all attempts before it. Raises InvalidRequest if the webhook is disabled."""
-    _require_enabled(webhook)
-    found.next_attempt_at, found.failures, found.delivered_at = timezone.now(), 0, None
-    found.save(update_fields=["next_attempt_at", "failures", "delivered_at"])
+    """Makes a delivery due now, with all attempts before it.
+
+    Raises InvalidRequest if the webhook is disabled, and NotFound.
+    """
+    with transaction.atomic():
+        found = find_delivery(_locked_enabled(webhook), found.pk)
+        found.next_attempt_at, found.failures, found.delivered_at = timezone.now(), 0, None
+        found.save(update_fields=["next_attempt_at", "failures", "delivered_at"])
     return found
 
 
@@ -150,9 +154,14 @@ def renew_secrets() -> int:
     return count
 
 
-def _require_enabled(webhook: Webhook) -> None:
-    if webhook.disabled_at is not None:
+def _locked_enabled(webhook: Webhook) -> Webhook:
+    """Returns the webhook with its row locked. Raises NotFound, and InvalidRequest if it is disabled."""
+    found = Webhook.objects.select_for_update(no_key=True).filter(pk=webhook.pk).first()
+    if found is None:
+        raise NotFound("The account has no such webhook.")
+    if found.disabled_at is not None:
         raise InvalidRequest("The webhook is disabled. Enable it first.")
+    return found
 
 
 def _subject(webhook: Webhook) -> Subject:
