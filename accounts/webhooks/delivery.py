@@ -110,8 +110,8 @@ class Sender:
         except Error as error:  # it is sent again once the claim is too old
             logger.warning("the outcome of webhook delivery %s is not written: %s", delivery.pk, error)
         finally:
-            self._of_webhooks[delivery.webhook_id] -= 1
-            self._of_accounts[delivery.webhook.account_id] -= 1
+            self._of_webhooks -= Counter([delivery.webhook_id])  # keeps no zeros
+            self._of_accounts -= Counter([delivery.webhook.account_id])
             release("default")
 
 
