@@ -18,7 +18,7 @@ from gateway.errors import InvalidRequest, NotFound
 from .. import audit
 from ..actions import Action
 from ..audit import Subject
-from ..members import locked_account
+from ..keys import require_not_suspended
 from ..models import Webhook, WebhookDelivery
 from . import delivery, events
 from .addresses import AddressRefused, look_up, target_of
@@ -74,10 +74,13 @@ def find_delivery(webhook: Webhook, delivery_id: str | UUID) -> WebhookDelivery:
 
 
 def create(account_id: UUID, url: str, patterns: Sequence[str]) -> tuple[Webhook, str]:
-    """Creates a webhook for a checked URL and checked patterns. Returns it with its secret. Raises InvalidRequest."""
+    """Creates a webhook for a checked URL and checked patterns. Returns it with its secret.
+
+    Raises InvalidRequest, AccountSuspended and AccountClosed.
+    """
     secret = SECRET_PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
     with transaction.atomic():
-        locked_account(account_id)
+        require_not_suspended(account_id)
         if Webhook.objects.filter(account_id=account_id).count() >= MOST_WEBHOOKS:
             raise InvalidRequest(f"The account has {MOST_WEBHOOKS} webhooks, which is the most. Delete one first.")
         made = Webhook.objects.create(account_id=account_id, url=url, events=[*patterns], secret=encrypt(secret))
