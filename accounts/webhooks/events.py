@@ -74,7 +74,7 @@ def accounts_that_take(action: Action, *, since: datetime | None = None) -> set[
 
 
 def _locked(webhooks: QuerySet[Webhook]) -> QuerySet[Webhook]:
-    """Locks webhooks: if one were deleted or disabled meanwhile, what the event tells of would fail, or it be sent."""
+    """Locks webhooks. Otherwise a change would fail if one of them were deleted before the change is committed."""
     return webhooks.select_for_update(no_key=True).order_by("pk")
 
 
