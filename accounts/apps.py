@@ -34,7 +34,7 @@ class AccountsConfig(AppConfig):
             keys.write_uses,
             people_seen.write_uses,
             in_flight.renew,
-            Periodic(delivery.EVERY_SECONDS, delivery.send_due, spread=True),
+            Periodic(delivery.EVERY_SECONDS, delivery.Sender().begin, spread=True),
             Periodic(delivery.DROP_EVERY_SECONDS, delivery.drop_some, spread=True),
         ]
         worker_hooks.stop += [keys.write_uses, people_seen.write_uses]

@@ -35,6 +35,7 @@ def close(account: Account, reason: str, *, by: User | None) -> tuple[int, int]:
         deleted = live.update(deleted_at=now, fingerprint=None, verifier=None)
         FormerToken.objects.filter(key__account=account).delete()
         revoked = Invitation.objects.pending().filter(account=account).update(revoked_at=now)
-        Webhook.objects.filter(account=account).delete()
+        for webhook in Webhook.objects.select_for_update().filter(account=account).order_by("pk"):
+            webhook.delete()
         audit.record(account.pk, Action.ACCOUNT_CLOSED, Subject.of_account(account), new={"reason": reason})
     return deleted, revoked

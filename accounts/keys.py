@@ -44,6 +44,7 @@ from gateway.observing.write_behind import WriteBehind
 from . import audit, names
 from .actions import Action
 from .audit import Actor, Subject
+from .members import locked_account
 from .models import PREFIXES, Account, ApiKey, AuditEvent, FormerToken, KeyKind, OperatorKey, User
 
 # Any printable ASCII except quotes, also beyond base64url: an unknown key is "not registered" rather than "malformed".
@@ -113,8 +114,6 @@ def issue(
 
     Raises KeyNameTaken, InvalidKeyName, AccountSuspended and AccountClosed.
     """
-    if account.suspended_at is not None:
-        raise refusal_of_account(is_closed=account.closed_at is not None)
     name = _checked(name)
     token = new_token(kind)
     expires_at = end_of(lifetime) if isinstance(lifetime, str) else lifetime
@@ -131,6 +130,7 @@ def issue(
         expires_at=expires_at,
     )
     with unique_name(account, name), transaction.atomic():
+        require_not_suspended(account.pk)
         key.save(force_insert=True)
         audit.record(account.pk, Action.KEY_CREATED, Subject.of_key(key), new=_described(key))
     return key, token
@@ -199,9 +199,7 @@ def rotate(key: ApiKey, overlap: timedelta) -> str:
     Raises ApiKeyNotRegistered if the key has been deleted, ApiKeyExpired, AccountSuspended and AccountClosed.
     """
     with transaction.atomic():
-        account = Account.objects.get(pk=key.account_id)
-        if account.suspended_at is not None:
-            raise refusal_of_account(is_closed=account.closed_at is not None)
+        require_not_suspended(key.account_id)
         found = _locked(key)
         if found is None:
             raise ApiKeyNotRegistered
@@ -357,6 +355,13 @@ def key_of_former_token(token: str) -> tuple[uuid.UUID, bytes]:
 def refusal_of_account(*, is_closed: bool) -> AccountSuspended:
     """Returns the error for a request that is refused because its account is suspended or closed."""
     return AccountClosed() if is_closed else AccountSuspended()
+
+
+def require_not_suspended(account_id: uuid.UUID) -> None:
+    """Locks the account, so that it is not suspended or closed meanwhile. Raises AccountSuspended and AccountClosed."""
+    account = locked_account(account_id)
+    if account.suspended_at is not None:
+        raise refusal_of_account(is_closed=account.closed_at is not None)
 
 
 def caller_of(token: str, event: RequestEvent | None = None) -> Caller:

@@ -60,8 +60,11 @@ def _find(identity: Identity) -> User:
     found = known.select_for_update(of=("self",)).select_related("user").first()
     if found is None:
         person = _person_of_address(identity)
-        found = SocialAccount.objects.create(provider=identity.issuer, uid=identity.subject, user=person)
-        logger.info("single sign-on: person %s is linked with the identity provider", person.pk)
+        found, is_new = SocialAccount.objects.get_or_create(
+            provider=identity.issuer, uid=identity.subject, defaults={"user": person}
+        )
+        if is_new:
+            logger.info("single sign-on: person %s is linked with the identity provider", person.pk)
     person = found.user
     if not person.is_active:
         raise SignInFailed(
@@ -86,7 +89,8 @@ def _person_of_address(identity: Identity) -> User:
             status=REFUSED,
             reason="no verified address",
         )
-    person = User.objects.filter(email=email).first()
+    # Locked, so that of two sign-ins at once the second sees the first one's link.
+    person = User.objects.select_for_update(no_key=True).filter(email=email).first()
     if person is None:
         if not _is_expected(identity):
             raise SignInFailed(
@@ -95,7 +99,8 @@ def _person_of_address(identity: Identity) -> User:
                 reason="nobody expects the person",
             )
         return User.objects.create(email=email, password=make_password(None))
-    if SocialAccount.objects.filter(provider=identity.issuer, user=person).exists():
+    linked = SocialAccount.objects.filter(provider=identity.issuer, user=person)
+    if linked.exclude(uid=identity.subject).exists():
         # An address may have been given to somebody else since then.
         raise SignInFailed(
             "Your email address belongs to another user of the identity provider. Ask the operator of this gateway.",

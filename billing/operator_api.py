@@ -340,7 +340,7 @@ def _rename(account: Account, name: str) -> None:
 
 
 def _suspend(account: Account, fields: Json) -> None:
-    is_suspended = Account.objects.get(pk=account.pk).suspended_at is not None
+    is_suspended = locked_account(account.pk).suspended_at is not None  # requests at the same time wait
     if fields["suspended"] == is_suspended:
         return
     try:

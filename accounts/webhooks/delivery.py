@@ -4,16 +4,19 @@ Each delivery is sent by the process that sets its `claimed_at`. If that process
 claim is too old: a receiver may get an event twice, with the same `webhook-id`.
 """
 
+import logging
+import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from django.db import transaction
+import gevent
+from django.db import Error, transaction
 from django.db.models import Q
 from django.utils import timezone
 from gevent.pool import Pool
 
-from gateway.db.pool import release
+from gateway.db.pool import WORK_SECONDS, answering_within, release
 from gateway.edge.rfc3339 import to_text
 from gateway.encryption import CannotDecrypt, decrypt
 
@@ -21,11 +24,14 @@ from ..models import Webhook, WebhookDelivery
 from . import posting
 from .posting import Message, Outcome
 
+logger = logging.getLogger(__name__)
 EVERY_SECONDS = 1.0
-MOST_AT_ONCE = 20
-MOST_AT_ONCE_OF_A_WEBHOOK = 2  # so that a slow receiver does not hold up the others
+SENDING_SECONDS = 30.0  # of `maintain`, whose next round sends the rest
+MOST_AT_ONCE = 20  # of a process
+MOST_AT_ONCE_OF_A_WEBHOOK = 2  # so that slow receivers do not hold up the others
+MOST_AT_ONCE_OF_AN_ACCOUNT = 6
 LOOKED_AT = 200
-CLAIMED_FOR = timedelta(minutes=2)  # far longer than a batch takes
+CLAIMED_FOR = timedelta(minutes=2)  # far longer than an attempt takes
 # The pauses that Standard Webhooks recommends, each after one more failure.
 PAUSES = (
     timedelta(seconds=5),
@@ -46,36 +52,83 @@ GONE_REASON = "Its address answered with status 410: it is gone for good."
 FAILED_REASON = "Nothing could be delivered to it for 5 days."
 
 
+class Sender:
+    """Sends deliveries side by side, so that a slow receiver holds up only events of its own account."""
+
+    def __init__(self) -> None:
+        self._pool = Pool(MOST_AT_ONCE)
+        self._of_webhooks: Counter[UUID] = Counter()
+        self._of_accounts: Counter[UUID] = Counter()
+
+    def begin(self, due_at: datetime | None = None) -> int:
+        """Begins to send what is due, as far as there are free places, and returns how many deliveries it began."""
+        claimed = self._claim(due_at or timezone.now())
+        for each in claimed:
+            self._of_webhooks[each.webhook_id] += 1
+            self._of_accounts[each.webhook.account_id] += 1
+            self._pool.spawn(self._send, each)
+        return len(claimed)
+
+    @property
+    def is_busy(self) -> bool:
+        """Tells whether deliveries are being sent."""
+        return len(self._pool) > 0
+
+    def wait(self, *, count: int | None = None) -> None:
+        """Waits for the end of so many deliveries, or of all."""
+        release("default")  # meanwhile others can use the connection to the database
+        gevent.wait([*self._pool], count=count)
+
+    def _claim(self, due_at: datetime) -> list[WebhookDelivery]:
+        """Claims deliveries for the free places, and passes over webhooks and accounts that use all of theirs."""
+        of_webhooks, of_accounts = Counter(self._of_webhooks), Counter(self._of_accounts)
+        free, claimed, is_more = self._pool.free_count(), list[UUID](), True
+        due = WebhookDelivery.objects.filter(_due(due_at), webhook__disabled_at=None).order_by("next_attempt_at")
+        while is_more and len(claimed) < free:
+            full = [pk for pk, count in of_webhooks.items() if count >= MOST_AT_ONCE_OF_A_WEBHOOK]
+            full_accounts = [pk for pk, count in of_accounts.items() if count >= MOST_AT_ONCE_OF_AN_ACCOUNT]
+            others = due.exclude(webhook__in=full).exclude(webhook__account__in=full_accounts)
+            rows = list(others.values_list("pk", "webhook_id", "webhook__account_id")[:LOOKED_AT])
+            is_more = len(rows) == LOOKED_AT
+            for pk, webhook_id, account_id in rows:
+                if (
+                    len(claimed) < free
+                    and of_webhooks[webhook_id] < MOST_AT_ONCE_OF_A_WEBHOOK
+                    and of_accounts[account_id] < MOST_AT_ONCE_OF_AN_ACCOUNT
+                    and WebhookDelivery.objects.filter(_due(due_at), pk=pk).update(claimed_at=timezone.now())
+                ):
+                    claimed.append(pk)
+                    of_webhooks[webhook_id] += 1
+                    of_accounts[account_id] += 1
+        return list(WebhookDelivery.objects.filter(pk__in=claimed).select_related("webhook")) if claimed else []
+
+    def _send(self, delivery: WebhookDelivery) -> None:
+        try:
+            outcome = _post(delivery)
+            with answering_within(WORK_SECONDS):
+                _note(delivery, outcome, timezone.now())
+        except Error as error:  # it is sent again once the claim is too old
+            logger.warning("the outcome of webhook delivery %s is not written: %s", delivery.pk, error)
+        finally:
+            self._of_webhooks -= Counter([delivery.webhook_id])  # keeps no zeros
+            self._of_accounts -= Counter([delivery.webhook.account_id])
+            release("default")
+
+
 def send_due() -> int:
-    """Sends deliveries that are due, up to MOST_AT_ONCE; returns how many."""
-    claimed = _claim(timezone.now())
-    if not claimed:
-        return 0
-    # Receivers may be slow: meanwhile others can use the connection to the database.
-    release("default")
-    outcomes = Pool(MOST_AT_ONCE).map(_post, claimed)
-    for delivery, outcome in zip(claimed, outcomes, strict=True):
-        _note(delivery.pk, outcome, timezone.now())
-    return len(claimed)
+    """Sends what is due now, each delivery once, and begins none after SENDING_SECONDS; returns how many."""
+    sender, now, end = Sender(), timezone.now(), time.monotonic() + SENDING_SECONDS
+    sent = sender.begin(now)
+    while sender.is_busy:
+        sender.wait(count=1)
+        if time.monotonic() < end:
+            sent += sender.begin(now)
+    return sent
 
 
 def _due(now: datetime) -> Q:
     is_free = Q(claimed_at=None) | Q(claimed_at__lte=now - CLAIMED_FOR)
     return is_free & Q(next_attempt_at__lte=now)
-
-
-def _claim(now: datetime) -> list[WebhookDelivery]:
-    due = WebhookDelivery.objects.filter(_due(now), webhook__disabled_at=None).order_by("next_attempt_at")
-    claimed: list[UUID] = []
-    of_webhook: Counter[UUID] = Counter()
-    for pk, webhook_id in due.values_list("pk", "webhook_id")[:LOOKED_AT]:
-        if len(claimed) == MOST_AT_ONCE:
-            break
-        if of_webhook[webhook_id] < MOST_AT_ONCE_OF_A_WEBHOOK:
-            if WebhookDelivery.objects.filter(_due(now), pk=pk).update(claimed_at=now):
-                claimed.append(pk)
-            of_webhook[webhook_id] += 1
-    return list(WebhookDelivery.objects.filter(pk__in=claimed).select_related("webhook")) if claimed else []
 
 
 def _post(delivery: WebhookDelivery) -> Outcome:
@@ -87,12 +140,13 @@ def _post(delivery: WebhookDelivery) -> Outcome:
     return posting.post(message, datetime.now(UTC))
 
 
-def _note(pk: UUID, outcome: Outcome, now: datetime) -> None:
+def _note(delivery: WebhookDelivery, outcome: Outcome, now: datetime) -> None:
     """Writes down how an attempt ended, plans the next one, and disables a webhook that is gone."""
     with transaction.atomic():
-        found = WebhookDelivery.objects.select_for_update(of=("self",)).select_related("webhook").filter(pk=pk).first()
-        if found is None:  # the webhook has been deleted meanwhile
+        webhook = Webhook.objects.select_for_update(no_key=True).filter(pk=delivery.webhook_id).first()
+        if webhook is None:  # it has been deleted meanwhile, with its deliveries
             return
+        found = WebhookDelivery.objects.get(pk=delivery.pk)
         attempt = {"at": to_text(now), "status": outcome.status, "error": outcome.error}
         found.attempts = [*found.attempts, attempt][-MOST_ATTEMPTS_KEPT:]
         found.claimed_at = None
@@ -101,9 +155,9 @@ def _note(pk: UUID, outcome: Outcome, now: datetime) -> None:
         else:
             found.failures += 1
             pause = PAUSES[found.failures - 1] if found.failures <= len(PAUSES) else None
-            found.next_attempt_at = None if pause is None else now + pause
+            found.next_attempt_at = None if pause is None or webhook.disabled_at is not None else now + pause
         found.save(update_fields=["attempts", "claimed_at", "delivered_at", "next_attempt_at", "failures"])
-        _note_of_webhook(found.webhook, outcome, now)
+        _note_of_webhook(webhook, outcome, now)
 
 
 def _note_of_webhook(webhook: Webhook, outcome: Outcome, now: datetime) -> None:

@@ -18,7 +18,7 @@ from gateway.errors import InvalidRequest, NotFound
 from .. import audit
 from ..actions import Action
 from ..audit import Subject
-from ..members import locked_account
+from ..keys import require_not_suspended
 from ..models import Webhook, WebhookDelivery
 from . import delivery, events
 from .addresses import AddressRefused, look_up, target_of
@@ -74,10 +74,13 @@ def find_delivery(webhook: Webhook, delivery_id: str | UUID) -> WebhookDelivery:
 
 
 def create(account_id: UUID, url: str, patterns: Sequence[str]) -> tuple[Webhook, str]:
-    """Creates a webhook for a checked URL and checked patterns. Returns it with its secret. Raises InvalidRequest."""
+    """Creates a webhook for a checked URL and checked patterns. Returns it with its secret.
+
+    Raises InvalidRequest, AccountSuspended and AccountClosed.
+    """
     secret = SECRET_PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
     with transaction.atomic():
-        locked_account(account_id)
+        require_not_suspended(account_id)
         if Webhook.objects.filter(account_id=account_id).count() >= MOST_WEBHOOKS:
             raise InvalidRequest(f"The account has {MOST_WEBHOOKS} webhooks, which is the most. Delete one first.")
         made = Webhook.objects.create(account_id=account_id, url=url, events=[*patterns], secret=encrypt(secret))
@@ -123,16 +126,20 @@ def delete(webhook: Webhook) -> bool:
 
 
 def send_test(webhook: Webhook) -> WebhookDelivery:
-    """Writes an event of the type `test` for this webhook. Raises InvalidRequest if it is disabled."""
-    _require_enabled(webhook)
-    return events.enqueue_for(webhook, Action.TEST)
+    """Writes an event of the type `test` for this webhook. Raises InvalidRequest if it is disabled, and NotFound."""
+    with transaction.atomic():
+        return events.enqueue_for(_locked_enabled(webhook), Action.TEST)
 
 
 def send_again(webhook: Webhook, found: WebhookDelivery) -> WebhookDelivery:
-    """Makes a delivery due now, with all attempts before it. Raises InvalidRequest if the webhook is disabled."""
-    _require_enabled(webhook)
-    found.next_attempt_at, found.failures, found.delivered_at = timezone.now(), 0, None
-    found.save(update_fields=["next_attempt_at", "failures", "delivered_at"])
+    """Makes a delivery due now, with all attempts before it.
+
+    Raises InvalidRequest if the webhook is disabled, and NotFound.
+    """
+    with transaction.atomic():
+        found = find_delivery(_locked_enabled(webhook), found.pk)
+        found.next_attempt_at, found.failures, found.delivered_at = timezone.now(), 0, None
+        found.save(update_fields=["next_attempt_at", "failures", "delivered_at"])
     return found
 
 
@@ -150,9 +157,14 @@ def renew_secrets() -> int:
     return count
 
 
-def _require_enabled(webhook: Webhook) -> None:
-    if webhook.disabled_at is not None:
+def _locked_enabled(webhook: Webhook) -> Webhook:
+    """Returns the webhook with its row locked. Raises NotFound, and InvalidRequest if it is disabled."""
+    found = Webhook.objects.select_for_update(no_key=True).filter(pk=webhook.pk).first()
+    if found is None:
+        raise NotFound("The account has no such webhook.")
+    if found.disabled_at is not None:
         raise InvalidRequest("The webhook is disabled. Enable it first.")
+    return found
 
 
 def _subject(webhook: Webhook) -> Subject:

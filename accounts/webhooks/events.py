@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from gateway.edge.rfc3339 import to_text
@@ -38,18 +40,22 @@ def enqueue(account_id: UUID, action: Action, data: Data, *, once: str | None = 
 
     With `once`, a text that identifies the event, it is written at most once for each webhook.
     """
-    found = Webhook.objects.filter(account_id=account_id, disabled_at=None).values_list("pk", "events")
-    _write([pk for pk, patterns in found if _takes(patterns, action)], account_id, action, data, once)
+    with transaction.atomic(savepoint=False):
+        enabled = Webhook.objects.filter(account_id=account_id, disabled_at=None)
+        found = _locked(enabled).values_list("pk", "events")
+        _write([pk for pk, patterns in found if _takes(patterns, action)], account_id, action, data, once)
 
 
 def enqueue_for_all(action: Action, data: Data) -> None:
     """Writes an event that concerns every account for each enabled webhook that takes it."""
     by_account: dict[UUID, list[UUID]] = {}
-    for pk, account_id, patterns in Webhook.objects.filter(disabled_at=None).values_list("pk", "account_id", "events"):
-        if _takes(patterns, action):
-            by_account.setdefault(account_id, []).append(pk)
-    for account_id, webhooks in by_account.items():
-        _write(webhooks, account_id, action, data, None)
+    with transaction.atomic(savepoint=False):
+        found = _locked(Webhook.objects.filter(disabled_at=None)).values_list("pk", "account_id", "events")
+        for pk, account_id, patterns in found:
+            if _takes(patterns, action):
+                by_account.setdefault(account_id, []).append(pk)
+        for account_id, webhooks in by_account.items():
+            _write(webhooks, account_id, action, data, None)
 
 
 def enqueue_for(webhook: Webhook, action: Action) -> WebhookDelivery:
@@ -65,6 +71,11 @@ def accounts_that_take(action: Action, *, since: datetime | None = None) -> set[
     return {
         account_id for account_id, patterns in found.values_list("account_id", "events") if _takes(patterns, action)
     }
+
+
+def _locked(webhooks: QuerySet[Webhook]) -> QuerySet[Webhook]:
+    """Locks webhooks. Otherwise a change would fail if one of them were deleted before the change is committed."""
+    return webhooks.select_for_update(no_key=True).order_by("pk")
 
 
 def _takes(patterns: Iterable[str], action: Action) -> bool:

@@ -14,7 +14,7 @@ from gateway.edge.rfc3339 import to_text
 from gateway.errors import InvalidRequest
 from gateway.money import plain
 
-from ..models import FailureDay, Generation
+from ..models import NOBODY, FailureDay, Generation
 from .statistics import Days, GroupColumn, Row, Scope, Totals, breakdown, failures_by, hourly
 
 Json = dict[str, Any]
@@ -40,6 +40,7 @@ ENDPOINTS = {  # the endpoints of failures, which are paths, in the words of rec
 }
 
 
+UNKNOWN = (NOBODY, "")  # in the columns of failures
 # Finds the names of an account's aliases. The app `aliases` sets it, since billing must not import that app.
 names_of_aliases: Callable[[UUID, Collection[UUID]], Mapping[UUID, str]] | None = None
 
@@ -140,7 +141,7 @@ def _failed(query: UsageQuery) -> Iterator[tuple[datetime, tuple[Any, ...], Tota
         values = dict(zip(("day", *columns), found, strict=True))
         if "endpoint" in values:
             values["endpoint"] = ENDPOINTS[values["endpoint"]]
-        row = Row(totals, **{name: value or None for name, value in values.items()})
+        row = Row(totals, **{name: None if value in UNKNOWN else value for name, value in values.items()})
         yield _midnight(values["day"]), _group(row, query), totals
 
 

@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,11 +19,14 @@ from accounts import closing, keys
 from accounts.actions import WEBHOOKS, Action
 from accounts.models import Account, AuditEvent, Webhook, WebhookDelivery
 from accounts.webhooks import delivery, endpoints, events, posting
+from gateway.errors import InvalidRequest, NotFound
 from gateway.fastpath import connections as connections_to_upstreams
 from tests.accounts.receiver import Receiver
 from tests.dashboard.people import joined
 from tests.factories import new_account, new_key
 from tests.inference.odd_upstream import self_signed
+from tests.locks import waiting_sessions
+from tests.patience import eventually
 from tests.servers.process import free_port
 
 pytestmark = pytest.mark.django_db
@@ -273,6 +276,58 @@ def test_status_410_disables_the_webhook(acme: Account, receiver: Receiver) -> N
     assert only_delivery(webhook).next_attempt_at is None
 
 
+def test_what_is_being_sent_when_a_webhook_is_disabled_is_given_up(acme: Account, receiver: Receiver) -> None:
+    webhook, _ = listen(acme, receiver)
+    receiver.answer(410, 410)
+    for _ in range(2):
+        endpoints.send_test(webhook)
+    delivery.send_due()
+    assert len(receiver.received) == 2
+    assert not webhook.deliveries.exclude(next_attempt_at=None).exists()
+    endpoints.change(webhook, disabled=False)
+    assert delivery.send_due() == 0
+
+
+def test_nothing_is_sent_to_a_webhook_that_was_deleted_or_disabled_meanwhile(acme: Account, receiver: Receiver) -> None:
+    webhook, _ = listen(acme, receiver)
+    found = endpoints.send_test(webhook)
+    endpoints.change(webhook, disabled=True)
+    with pytest.raises(InvalidRequest):
+        endpoints.send_again(webhook, found)
+    endpoints.delete(webhook)
+    with pytest.raises(NotFound):
+        endpoints.send_again(webhook, found)
+    with pytest.raises(NotFound):
+        endpoints.send_test(webhook)
+
+
+@pytest.mark.only_postgres
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "remove",
+    [endpoints.delete, lambda webhook: closing.close(webhook.account, "Left.", by=None)],
+    ids=["by hand", "by closing"],
+)
+def test_a_webhook_is_not_deleted_between_an_event_and_what_it_tells_of(
+    acme: Account, receiver: Receiver, remove: Callable[[Webhook], object]
+) -> None:
+    webhook, _ = listen(acme, receiver)
+
+    def removed() -> None:
+        try:
+            remove(webhook)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as other:
+        with transaction.atomic():
+            events.enqueue(acme.pk, Action.STATEMENT_READY, {"month": "2026-11"})
+            removal = other.submit(removed)
+            assert eventually(lambda: len(waiting_sessions()) == 1)
+        removal.result()
+    assert not Webhook.objects.exists()
+
+
 def test_a_webhook_that_failed_for_five_days_is_disabled(acme: Account, receiver: Receiver) -> None:
     webhook, _ = listen(acme, receiver)
     receiver.answer(500, 500)
@@ -357,14 +412,62 @@ def test_two_workers_send_a_delivery_once(acme: Account, receiver: Receiver) -> 
     assert len({received.headers["webhook-id"] for received in receiver.received}) == len(receiver.received) == 2
 
 
-def test_a_slow_webhook_does_not_take_the_places_of_others(acme: Account, receiver: Receiver) -> None:
+def test_a_webhook_and_an_account_leave_places_to_others(acme: Account, receiver: Receiver) -> None:
+    for _ in range(delivery.MOST_AT_ONCE_OF_AN_ACCOUNT):
+        crowded, _ = listen(acme, receiver)
+        for _ in range(delivery.MOST_AT_ONCE_OF_A_WEBHOOK + 1):
+            endpoints.send_test(crowded)
+    other, _ = listen(new_account("Other", credit=None), receiver)
+    for _ in range(delivery.MOST_AT_ONCE_OF_A_WEBHOOK + 1):
+        endpoints.send_test(other)
+    sender = delivery.Sender()
+    assert sender.begin() == delivery.MOST_AT_ONCE_OF_AN_ACCOUNT + delivery.MOST_AT_ONCE_OF_A_WEBHOOK
+    assert sender.begin() == 0
+    sender.wait()
+    assert other.deliveries.exclude(delivered_at=None).count() == delivery.MOST_AT_ONCE_OF_A_WEBHOOK
+
+
+def test_a_crowd_of_events_does_not_hide_those_of_others(
+    acme: Account, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "LOOKED_AT", 3)
     crowded, _ = listen(acme, receiver)
-    for _ in range(delivery.MOST_AT_ONCE):
+    for _ in range(7):
         endpoints.send_test(crowded)
     other, _ = listen(new_account("Other", credit=None), receiver)
     endpoints.send_test(other)
-    assert delivery.send_due() == delivery.MOST_AT_ONCE_OF_A_WEBHOOK + 1
+    sender = delivery.Sender()
+    assert sender.begin() == delivery.MOST_AT_ONCE_OF_A_WEBHOOK + 1
+    sender.wait()
     assert only_delivery(other).delivered_at is not None
+
+
+def test_nobody_waits_for_a_slow_receiver(acme: Account, receiver: Receiver) -> None:
+    slow = Receiver()
+    slow.answers.append(None)
+    sender = delivery.Sender()
+    try:
+        endpoints.send_test(listen(acme, slow)[0])
+        assert sender.begin() == 1
+        other, _ = listen(acme, receiver)
+        endpoints.send_test(other)
+        assert sender.begin() == 1
+        sender.wait(count=1)
+        assert only_delivery(other).delivered_at is not None
+        assert sender.is_busy
+    finally:
+        slow.close()
+    sender.wait()
+
+
+def test_a_round_of_maintain_ends_while_events_are_left(
+    acme: Account, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "SENDING_SECONDS", 0.0)
+    webhook, _ = listen(acme, receiver)
+    for _ in range(3):
+        endpoints.send_test(webhook)
+    assert [delivery.send_due() for _ in range(3)] == [2, 1, 0]
 
 
 def test_a_secret_that_cannot_be_decrypted_is_a_failure(acme: Account, receiver: Receiver, settings: Settings) -> None:

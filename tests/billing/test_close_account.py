@@ -15,6 +15,7 @@ from django.test import Client
 
 from accounts import closing, invitations, keys, suspensions
 from accounts.models import Account, ApiKey, Invitation, Membership, Suspension, User
+from accounts.webhooks import endpoints
 from billing import notices
 from gateway.errors import AccountClosed
 from tests.billing.records import open_for, serve
@@ -128,6 +129,17 @@ def test_new_keys_and_suspensions_are_refused_because_the_account_is_closed(acme
         keys.issue(closed, name="more")
     with pytest.raises(suspensions.SuspensionRefused, match="Acme is closed"):
         suspensions.suspend(closed, "Abuse report 4711", by=None)
+
+
+@pytest.mark.django_db
+def test_a_request_that_began_before_the_closing_makes_nothing_after_it(acme: Account) -> None:
+    read_before = Account.objects.get(pk=acme.pk)
+    closing.close(acme, REASON, by=None)
+    with pytest.raises(AccountClosed):
+        keys.issue(read_before, name="more")
+    with pytest.raises(AccountClosed):
+        endpoints.create(read_before.pk, "https://example.com/hook", ["*"])
+    assert not ApiKey.objects.filter(account=acme, deleted_at=None).exists()
 
 
 @pytest.mark.django_db

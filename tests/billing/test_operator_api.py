@@ -205,6 +205,16 @@ def test_an_account_is_suspended_renamed_and_limited(gateway: GatewayServer, ope
     assert refusal(taken) == (409, "invalid_request_error", "account_exists", "name")
 
 
+def test_an_account_is_suspended_by_several_requests_at_once(operator: GatewaySession) -> None:
+    address = f"{ACCOUNTS}/{opened(operator)['id']}"
+
+    def suspend(_number: int) -> int:
+        return operator.patch(address, json={"suspended": True, "suspended_reason": "unpaid"}).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        assert [*pool.map(suspend, range(8))] == [200] * 8
+
+
 def test_of_renames_to_one_name_at_once_one_succeeds(operator: GatewaySession, gateway: GatewayServer) -> None:
     token, name = str(operator.headers["Authorization"]).removeprefix("Bearer "), fresh()
     accounts = [opened(operator)["id"] for _ in range(6)]

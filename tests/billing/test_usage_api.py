@@ -164,6 +164,17 @@ def test_failures_are_counted_apart_and_not_by_hours(customer: Customer, managem
     assert rows(management, bucket="hour") == []
 
 
+def test_served_and_failed_requests_without_an_alias_are_in_one_group(
+    customer: Customer, management: GatewaySession
+) -> None:
+    answer(customer, "echo")
+    assert ask(customer, "no-such-model").status_code == 404
+    assert eventually(lambda: total(rows(management), "failures") == 1)
+    found = rows(management, group_by="alias")
+    assert total(found, "requests") == total(found, "failures") == 1
+    assert len({(row["start"], row["alias"]) for row in found}) == len(found)
+
+
 @pytest.mark.parametrize("away", [-1, 1], ids=["earlier", "later"])
 def test_an_hour_has_only_its_own_requests(customer: Customer, management: GatewaySession, away: int) -> None:
     answer(customer, "echo")

@@ -4,6 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,14 +16,18 @@ from django.contrib.sessions.models import Session
 from django.core import checks
 from django.core.cache import cache
 from django.core.management import CommandError, call_command
+from django.db import connections, transaction
 from django.test import Client
 from pytest_django import Settings
 
-from accounts import invitations, oidc_groups
+from accounts import invitations, oidc_groups, oidc_people
 from accounts.models import Account, AuditEvent, Membership, User
+from accounts.single_sign_on import Identity, SignInFailed
 from tests.dashboard.people import OWNER, joined
 from tests.factories import new_account
+from tests.locks import waiting_sessions
 from tests.page_text import plain
+from tests.patience import eventually
 from tests.servers.identity_provider import CLIENT, SECRET, IdentityProvider
 
 EMAIL = "ada@acme.example"
@@ -94,6 +99,29 @@ def test_a_member_signs_in_with_pkce_a_state_and_a_nonce(provider: IdentityProvi
     provider.claims |= {"email": "other@acme.example"}  # from now on the subject counts
     assert is_signed_in(sign_in(provider)[0])
     assert User.objects.filter(email="other@acme.example").exists() is False
+
+
+@pytest.mark.only_postgres
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("second", "may_enter"), [("1", True), ("2", False)], ids=["same subject", "another subject"])
+def test_of_two_first_sign_ins_at_once_the_second_sees_the_first(second: str, may_enter: bool) -> None:
+    person = joined(new_account("Acme"), EMAIL).user
+
+    def sign_in_again() -> User | None:
+        try:
+            return oidc_people.sign_in(Identity("https://id.example", second, EMAIL, frozenset()))
+        except SignInFailed:
+            return None
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as other:
+        with transaction.atomic():
+            oidc_people.sign_in(Identity("https://id.example", "1", EMAIL, frozenset()))
+            again = other.submit(sign_in_again)
+            assert eventually(lambda: len(waiting_sessions()) == 1)
+        assert again.result() == (person if may_enter else None)
+    assert [each.uid for each in SocialAccount.objects.all()] == ["1"]
 
 
 def test_each_sign_in_has_a_nonce_and_a_state_of_its_own(provider: IdentityProvider, ada: User) -> None:

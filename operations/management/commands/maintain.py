@@ -77,13 +77,13 @@ class Command(OperatorCommand):
         failures = request_failures.drop_before(request_failures.kept_since(now))
         used = idempotent_requests.drop_before(now - idempotent_requests.KEPT_FOR)
         ended = invitations.drop_ended(now)
-        sent = sum(iter(delivery.send_due, 0))
         delivery.drop_before(now - delivery.KEPT_FOR)
         SessionStore.clear_expired()
         people_seen.drop_ended()
         second_factors.renew_secrets()
         endpoints.renew_secrets()
         grid_import.refresh.work()
+        sent = delivery.send_due()  # last, since receivers may be slow
         self.stdout.write(
             f"purged {purged} secrets, settled {done.spooled} spooled and {done.orphaned} orphaned generations, "
             f"dropped {dropped} counters, {failures} failures, {used} idempotency keys and {ended} ended invitations, "
