@@ -101,8 +101,7 @@ class Accounts(ControlView):
 
     def get(self, request: Request) -> Response:
         query = listing.query_of(request, AccountsQuery)
-        salt = f"billing.operator/{query['sort']}/{query.get('suspended')}"
-        offset = listing.position_of(query, salt) or 0
+        offset = listing.position_of(query, "billing.operator") or 0
         spent = spending_by_account(Days.until(timezone.now(), SPEND_DAYS))
         found = Account.objects.annotate(balance=F("wallet__balance"))
         if "suspended" in query:
@@ -121,7 +120,7 @@ class Accounts(ControlView):
         return listing.page(
             list(enumerate(rows, offset + 1)),
             query,
-            salt,
+            "billing.operator",
             position=lambda row: row[0],
             shown=lambda page: shown[: len(page)],
         )

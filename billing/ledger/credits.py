@@ -64,8 +64,13 @@ def correct(account_id: uuid.UUID, amount: Decimal, reference: str, *, reason: s
 
 def _book_reference(account_id: uuid.UUID, entry: LedgerEntry) -> BookedCredit:
     reference = entry.reference
-    if not reference or len(reference) > MAX_REFERENCE_LENGTH or not reference.isprintable():
-        raise InvalidReference(f"A reference is 1 to {MAX_REFERENCE_LENGTH} printable characters.")
+    if (
+        reference is None
+        or not reference.strip()
+        or len(reference) > MAX_REFERENCE_LENGTH
+        or not reference.isprintable()
+    ):
+        raise InvalidReference(f"A reference is 1 to {MAX_REFERENCE_LENGTH} printable characters, not only spaces.")
     with transaction.atomic():
         wallet = Wallet.objects.select_for_update(no_key=True).get(pk=account_id)
         booked = LedgerEntry.objects.filter(account_id=account_id, reference=reference).first()

@@ -34,12 +34,12 @@ def query_of(request: Request, form: type[serializers.Serializer[Any]] = ListQue
 def position_of(query: dict[str, Any], salt: str) -> Any:
     """Returns the position after which a page begins, or None for the first page.
 
-    `salt` names the list and whose it is, so that no other list's cursor is accepted. Raises InvalidRequest.
+    `salt` names the list and whose it is. A cursor of another list, or of other filters, raises InvalidRequest.
     """
     if "after" not in query:
         return None
     try:
-        return signing.loads(query["after"], salt=salt)
+        return signing.loads(query["after"], salt=_with_filters(salt, query))
     except signing.BadSignature:
         raise InvalidRequest.of_field("after", "is not a cursor of this list.") from None
 
@@ -56,5 +56,10 @@ def page(
     limit = query["limit"]
     body: dict[str, Any] = {"object": "list", "data": shown(rows[:limit])}
     if len(rows) > limit:
-        body["next_cursor"] = signing.dumps(position(rows[limit - 1]), salt=salt)
+        body["next_cursor"] = signing.dumps(position(rows[limit - 1]), salt=_with_filters(salt, query))
     return Response(body)
+
+
+def _with_filters(salt: str, query: dict[str, Any]) -> str:
+    filters = [f"{name}={value}" for name, value in sorted(query.items()) if name not in ("limit", "after")]
+    return "&".join([salt, *filters])

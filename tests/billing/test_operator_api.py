@@ -174,6 +174,7 @@ def test_credit_is_booked_once_for_each_reference(operator: GatewaySession) -> N
         ({"amount": "0", "reference": "a"}, "amount"),
         ({"amount": "1e3", "reference": "a"}, "amount"),
         ({"amount": "1", "reference": ""}, "reference"),
+        ({"amount": "1", "reference": "   "}, "reference"),
         ({"amount": "1"}, "reference"),
         ({"amount": "1", "reference": "a", "correction": "yes"}, "correction"),
     ):

@@ -93,6 +93,23 @@ def test_the_ledger_is_narrowed_by_kind_and_time(customer: Customer, management:
         assert management.get("/v1/ledger", params=query).json()["data"] == expected, query
 
 
+def test_a_cursor_belongs_to_its_list_and_its_filters(customer: Customer, management: GatewaySession) -> None:
+    answer(customer, "echo")
+    answer(customer, "echo")
+    cursor = management.get("/v1/ledger", params={"kind": "usage", "limit": "1"}).json()["next_cursor"]
+    again = management.get("/v1/ledger", params={"kind": "usage", "limit": "5", "after": cursor})
+    assert len(again.json()["data"]) == 1
+    for path, query in (
+        ("/v1/ledger", {}),
+        ("/v1/ledger", {"kind": "grant"}),
+        ("/v1/ledger", {"kind": "usage", "since": "2026-01-01T00:00:00Z"}),
+        ("/v1/audit", {}),
+        ("/v1/keys", {}),
+    ):
+        refused = refusal(management.get(path, params=query | {"after": cursor}))
+        assert (refused.status, refused.param) == (400, "after"), (path, query)
+
+
 @pytest.mark.parametrize(
     ("path", "query", "param"),
     [
