@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from statistics import median
 from typing import Any, Self
+from uuid import UUID
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -22,9 +23,8 @@ from .parts.access import AccountContext, account_page
 from .parts.choices import Choice, Grouping
 from .parts.funds import WINDOW_DAYS, funds_of, usage_by_day
 from .parts.groups import dearest
-from .parts.routes import listed_models, model_to_try
+from .parts.routes import listed_models, model_for_example
 
-CHATS = frozenset({Generation.Endpoint.CHAT, Generation.Endpoint.RESPONSES, Generation.Endpoint.MESSAGES})
 MOST_LISTED = 5  # models and keys that cost most, and newest requests
 MEDIAN_OF_NEWEST = 1000  # requests
 CHART_HEIGHT = 1000  # in units of the drawing, in which a day is ten wide
@@ -91,9 +91,7 @@ def overview(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 def read(account: Account, now: datetime) -> dict[str, Any]:
     """Returns the values of the page, with thirteen SELECTs by an index, and one more if the currency is not EUR."""
-    records = Generation.objects.filter(account_id=account.pk).select_related("key").order_by("-created_at", "-id")
-    newest = list(records[:MOST_LISTED])
-    chats = (f"{record.provider}/{record.model}" for record in newest if record.endpoint in CHATS)
+    newest = newest_requests(account.pk)
     days = Days.until(now, WINDOW_DAYS)
     by_day = usage_by_day(Scope(account.pk), Days.until(now, 2 * WINDOW_DAYS))
     choices = [Choice(account, "usage", days, str(WINDOW_DAYS), by) for by in (Grouping.MODEL, Grouping.KEY)]
@@ -104,12 +102,18 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
         "requests": newest,
         "listed_models": listed_models(newest),
         "median_first_token_seconds": _median_first_token_seconds(account, days),
-        "example_model": next(chats, None) or model_to_try(now),
+        "example_model": model_for_example(newest, now),
         "rate_warning": rate_warning(account),
         "budget_alerts": alerts_of_periods(account.pk, now.astimezone(UTC).date()),
         "public_url": settings.PUBLIC_URL,
         "contact": settings.BILLING_CONTACT_URL,
     }
+
+
+def newest_requests(account_id: UUID) -> list[Generation]:
+    """Returns the records that the page lists."""
+    records = Generation.objects.filter(account_id=account_id).select_related("key").order_by("-created_at", "-id")
+    return list(records[:MOST_LISTED])
 
 
 def _median_first_token_seconds(account: Account, days: Days) -> Decimal | None:

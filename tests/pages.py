@@ -65,6 +65,8 @@ def _of_strangers(ids: dict[str, Any]) -> list[Screen]:
         Screen("docs-guide", "/docs/guide", None),
         Screen("docs-api", "/docs/api", None),
         Screen("docs-reference", "/docs/reference", None),
+        Screen("docs-reference-inference", "/docs/reference/inference", None),
+        Screen("docs-search", "/docs/search?q=cost", None),
     ]
 
 

@@ -21,6 +21,7 @@ from catalogue.routing.selection import cost_in_eur
 from gateway.errors import ServiceUnavailable
 from gateway.server.turns import take_turns
 
+CHATS = frozenset({Generation.Endpoint.CHAT, Generation.Endpoint.RESPONSES, Generation.Endpoint.MESSAGES})
 PLACEHOLDER_MODEL = "provider/creator/model"
 # Prices that have a column of their own, and further ones, which are listed if the provider states them.
 MAIN_PRICES = {"prompt": "Prompt", "completion": "Completion", "cache_read": "Cached prompt"}
@@ -234,6 +235,23 @@ def other_routes(failure: RequestFailure, currency: str, now: datetime) -> list[
     ]
     routes.sort(key=lambda found: preferred.index(found[1].id) if found[1].id in preferred else len(preferred))
     return list(lines_of(routes, catalogue, view, currency, health.recent_calls(now)))
+
+
+def model_for_example(newest: Iterable[Generation], now: datetime) -> str:
+    """Returns the model of the newest of these requests that is a chat and would be answered now, or one to try."""
+    try:
+        catalogue = snapshot.current()
+    except ServiceUnavailable:
+        return PLACEHOLDER_MODEL
+    today = quota.day_of(now)
+    view = View(today, quota.held(catalogue.with_quota, today))
+    for record in newest:
+        offer = catalogue.offers.get((record.provider, record.model))
+        if record.endpoint not in CHATS or offer is None or offer.modality != Modality.CHAT:
+            continue
+        if served_now(offer, view):
+            return offer.id
+    return model_to_try(now)
 
 
 def model_to_try(now: datetime) -> str:

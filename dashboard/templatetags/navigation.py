@@ -62,7 +62,7 @@ def navigation(context: dict[str, Any]) -> dict[str, Any]:
     # Switching the account stays on this page, unless it shows one thing of the account: then it goes to the section's
     # page, or to the first one.
     try:
-        switch = reverse(page)
+        switch = context.get("switch") or reverse(page)  # the documents' pages need the address they have
     except NoReverseMatch:
         switch = reverse(next((section.page for section in SECTIONS if page in section.below), SECTIONS[0].page))
     if context.get("has_no_account"):

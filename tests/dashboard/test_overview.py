@@ -191,15 +191,26 @@ def test_an_empty_balance_says_what_the_api_answers(page: Page, account: Account
     assert "402 insufficient_credits" in page.text()
 
 
-def test_the_example_uses_the_public_address_and_the_last_chat_model(
-    page: Page, account: Account, settings: Settings
-) -> None:
+def test_the_example_uses_the_public_address(page: Page, settings: Settings) -> None:
     settings.PUBLIC_URL = "https://gateway.example"
-    serve(account)
     text = page.text()
     assert "curl https://gateway.example/v1/chat/completions" in text
     assert "sk-gw-…" in text
-    assert "sim/demo/echo" in text
+
+
+@pytest.mark.parametrize(("state", "shown"), [("served", "sim/test/last"), ("unavailable", "auto/test/a-first")])
+def test_the_example_is_the_last_chat_model_while_it_is_served(
+    page: Page, account: Account, tmp_path: Path, state: str, shown: str
+) -> None:
+    file = tmp_path / "catalogue.json"
+    file.write_text(json.dumps(catalogue(model("a-first"), model("last", state=state))))
+    loader.seed([file])
+    serve(account, model="test/last")
+    forget_snapshot()
+    snapshot.refresh()
+    text = page.text()
+    forget_snapshot()
+    assert f'"model": "{shown}"' in text
 
 
 @pytest.mark.parametrize(

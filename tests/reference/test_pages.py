@@ -5,7 +5,11 @@ import re
 import pytest
 from django.test import Client
 
+from accounts.models import User
+from reference.documents import names, read
+from reference.endpoints import groups
 from reference.openapi import document, followed
+from tests.billing.records import MEMBER, open_for
 from tests.servers.process import ROOT
 
 LINK = re.compile(r'href="(?!https?:|#)([^"]+)"')
@@ -20,7 +24,8 @@ def client() -> Client:
 
 
 @pytest.mark.parametrize(
-    "name", ["guide", "api", "reference", "energy", "catalogue", "statements", "operations", "index"]
+    "name",
+    ["guide", "api", "reference", "reference/inference", "energy", "catalogue", "statements", "operations", "index"],
 )
 def test_a_document_is_a_page(client: Client, name: str) -> None:
     response = client.get(f"/docs/{name}")
@@ -30,7 +35,7 @@ def test_a_document_is_a_page(client: Client, name: str) -> None:
     assert FROM_ELSEWHERE.search(text) is None
 
 
-@pytest.mark.parametrize("name", ["guide", "api", "reference"])
+@pytest.mark.parametrize("name", ["guide", "api", "reference", "reference/inference", "reference/management"])
 def test_links_of_a_page_lead_to_pages_and_their_headings(client: Client, name: str) -> None:
     lost = []
     for link in LINK.findall(client.get(f"/docs/{name}").content.decode()):
@@ -44,7 +49,7 @@ def test_links_of_a_page_lead_to_pages_and_their_headings(client: Client, name: 
 
 
 def test_an_event_of_several_is_shown_with_each_of_them(client: Client) -> None:
-    text = client.get("/docs/reference").content.decode()
+    text = client.get("/docs/reference/inference").content.decode()
     section = text.split('<h3 id="ContentDelta">')[1].split("</section>")[0]
     assert "What a block grows by." in section
     assert "<code>input_json_delta</code>" in section
@@ -52,13 +57,15 @@ def test_an_event_of_several_is_shown_with_each_of_them(client: Client) -> None:
 
 
 def test_an_endpoint_is_shown_with_its_parameters_body_and_answers(client: Client) -> None:
-    text = client.get("/docs/reference").content.decode()
-    sections = {one.split('"')[0]: one for one in text.split('<h2 id="')}
+    sections: dict[str, str] = {}
+    for group in groups():
+        text = client.get(f"/docs/reference/{group}").content.decode()
+        sections |= {one.split('"')[0]: one for one in text.split('<h2 id="')}
+        assert all(f'id="{name}"' in text for name in re.findall(r'href="#([^"]+)"', text))
     for words in ("anthropic-version", "header", "before_id", 'href="#ModelList"', 'href="#AnthropicModelPage"'):
         assert words in sections["listModels"]
     assert "integer, at least 1, at most 1000, else 100" in sections["listGenerations"]
     assert 'Body: <a href="#ChatCompletionRequest"' in sections["createChatCompletion"]
-    assert all(f'id="{name}"' in text for name in re.findall(r'href="#([^"]+)"', text))
 
 
 def test_docs_begins_with_the_guide_and_knows_no_other_file(client: Client) -> None:
@@ -87,12 +94,95 @@ def test_every_document_is_listed_for_readers_and_for_language_models(client: Cl
 
 
 def test_the_reference_has_every_endpoint_and_object(client: Client) -> None:
-    text = client.get("/docs/reference").content.decode()
     openapi = document()
-    for item in openapi["paths"].values():
-        for method, operation in item.items():
-            assert method == "parameters" or f'id="{operation["operationId"]}"' in text
-    assert all(f'id="{name}"' in text for name in openapi["components"]["schemas"])
+    names = [
+        operation["operationId"]
+        for item in openapi["paths"].values()
+        for method, operation in item.items()
+        if method != "parameters"
+    ]
+    names += openapi["components"]["schemas"]
+    listed = client.get("/docs/reference").content.decode()
+    shown = "".join(client.get(f"/docs/reference/{group}").content.decode() for group in groups())
+    assert [name for name in names if listed.count(f'id="{name}"') != 1 or shown.count(f'id="{name}"') != 1] == []
+    assert client.get("/docs/reference/nothing").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path", [*(f"/docs/{name}" for name in names()), "/docs/reference", "/docs/reference/inference"]
+)
+def test_a_page_sends_less_than_40_kilobytes(client: Client, path: str) -> None:
+    response = client.get(path, headers={"Accept-Encoding": "gzip"})
+    assert response["Content-Encoding"] == "gzip"
+    assert len(response.content) < 40_000
+
+
+def test_samples_in_several_languages_are_joined_and_each_block_can_be_copied(client: Client) -> None:
+    text = client.get("/docs/guide").content.decode()
+    groups_of_samples = re.findall(r'<div class="samples">(.*?</div>\n)</div>', text, re.DOTALL)
+    assert len(groups_of_samples) == 8
+    for group in groups_of_samples:
+        assert re.findall(r'<p class="language">(\w+)</p>', group) == ["curl", "Python", "Node"]
+    copied = re.findall(r'data-copy="([^"]+)"', text)
+    assert len(copied) == text.count("<pre") == len(set(copied))
+    assert all(f'<code id="{name}">' in text for name in copied)
+
+
+def test_headings_are_listed_and_have_the_anchors_of_github(client: Client) -> None:
+    text = client.get("/docs/guide").content.decode()
+    assert '<h2 id="pinning-a-region"><a class="anchor" href="#pinning-a-region">Pinning a region</a></h2>' in text
+    contents = text.partition('<details class="contents">')[2].partition("</details>")[0]
+    assert re.findall(r'href="#([^"]+)"', contents) == re.findall(r'<h[23] id="([^"]+)"', text)
+
+
+def test_no_document_has_an_anchor_twice() -> None:
+    for name in names():
+        anchors = [heading.anchor for heading in read(name).headings]
+        assert len(anchors) == len(set(anchors)), name
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["guide", "api", "index", "reference", "reference/catalogue", "search?q=budget"])
+def test_links_keep_the_chosen_account(client: Client, path: str) -> None:
+    open_for(MEMBER, name="Acme")
+    chosen = open_for(MEMBER, name="Beta")
+    client.force_login(User.objects.get(email=MEMBER))
+    response = client.get(f"/docs/{path}{'&' if '?' in path else '?'}account={chosen.pk}")
+    main = response.text.partition("<main")[2]
+    links = [link for link in LINK.findall(main) if link != "/v1/openapi.json"]
+    assert links
+    assert [link for link in links if f"?account={chosen.pk}" not in link] == []
+    assert f'<input type="hidden" name="account" value="{chosen.pk}">' in main
+    assert "no-store" in response["Cache-Control"]
+
+
+@pytest.mark.django_db
+def test_the_account_is_switched_on_the_same_page(client: Client) -> None:
+    first, other = open_for(MEMBER, name="Acme"), open_for(MEMBER, name="Beta")
+    client.force_login(User.objects.get(email=MEMBER))
+    text = client.get("/docs/api").text
+    assert f'href="/docs/api?account={other.pk}"' in text
+    assert f'href="/usage?account={first.pk}"' in text
+    assert client.get(f"/docs?account={other.pk}")["Location"] == f"/docs/guide?account={other.pk}"
+
+
+@pytest.mark.django_db
+def test_a_link_with_somebody_elses_account_is_answered_without_it(client: Client) -> None:
+    foreign = open_for("stranger@example.com", name="Foreign")
+    own = open_for(MEMBER, name="Acme")
+    assert client.get(f"/docs/guide?account={foreign.pk}").status_code == 200
+    client.force_login(User.objects.get(email=MEMBER))
+    text = client.get(f"/docs/guide?account={foreign.pk}").text
+    assert "Foreign" not in text
+    assert f"/docs/api?account={own.pk}" in text
+
+
+@pytest.mark.django_db
+def test_people_without_an_account_read_it_too(client: Client) -> None:
+    client.force_login(User.objects.create_user("nobody@example.com"))
+    text = client.get("/docs/guide").text
+    assert "?account=" not in text
+    assert 'href="/usage"' not in text
 
 
 def test_markup_in_a_document_is_shown_not_obeyed(client: Client) -> None:

@@ -51,7 +51,7 @@ class Codex:
         for name in ("home", "work"):
             (self.folder / name).mkdir()
         (self.folder / "home" / "config.toml").write_text(
-            CONFIG.replace("sim/demo/echo", model).replace("https://gateway.example/v1", self.account.gateway.base_url)
+            CONFIG.replace("sim/demo/tools", model).replace("https://gateway.example/v1", self.account.gateway.base_url)
         )
 
     def describe(self, model: str) -> None:
