@@ -89,8 +89,11 @@ def test_a_conversation_is_streamed_billed_and_shown_with_its_code(chromium: Bro
         for width in (320, 1280):
             page.set_viewport_size({"width": width, "height": 800})
             assert beyond(page, width) == []
-        page.get_by_role("link", name="Request details").last.click()
-        expect(page.get_by_role("region", name=re.compile("UTC"))).to_contain_text("completed", ignore_case=True)
+        with page.context.expect_page() as opened:
+            page.get_by_role("link", name="Request details").last.click()
+        expect(opened.value.get_by_role("region", name=re.compile("UTC"))).to_contain_text(
+            "completed", ignore_case=True
+        )
 
         def status() -> int:
             headers = {"Authorization": token}
