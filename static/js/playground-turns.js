@@ -53,7 +53,7 @@ export class AnswerView {
     this.records = records;
     this.element = copyOf("answer");
     this.#part = (name) => this.element.querySelector(`.${name}`);
-    this.#part("model").textContent = answer.model;
+    this.#part("answer-model").textContent = answer.model;
     this.#markdown = markdownInto(this.#part("markdown"));
     this.#markdown.append(answer.text);
     this.#showReasoning(answer.reasoning);

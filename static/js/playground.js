@@ -223,6 +223,7 @@ async function answerOf(exchange, column, id) {
     if (before) showAnswer(before, exchange, column).finish();
   }
   view.finish();
+  follow();
   return { outcome, hasCome: answer.generation !== null };
 }
 

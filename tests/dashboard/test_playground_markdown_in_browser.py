@@ -137,7 +137,7 @@ def test_hostile_markup_stays_text(page: Page) -> None:
 def test_attributes_cannot_be_broken_out_of(page: Page) -> None:
     text = '[x](https://a.example/"onmouseover="alert(1)) ```"><img>'
     assert seen(page, text, "img, [onmouseover]") == []
-    assert seen(page, f"```x\"><img>\n{text}\n```", "img, [onmouseover]") == []
+    assert seen(page, f'```x"><img>\n{text}\n```', "img, [onmouseover]") == []
 
 
 def test_an_image_is_a_link_and_is_not_loaded(page: Page) -> None:
@@ -206,7 +206,9 @@ def test_a_megabyte_of_anything_is_rendered(page: Page) -> None:
     for piece in REPEATED:
         text = (piece * 1_000_000)[: 100_000 if "\n" in piece else 1_000_000]
         for begin in ("", "|\n", "```\n"):
-            assert page.evaluate("text => shown(text).root.hasChildNodes()", begin + text) is bool((begin + text).strip())
+            assert page.evaluate("text => shown(text).root.hasChildNodes()", begin + text) is bool(
+                (begin + text).strip()
+            )
 
 
 def test_deep_nesting_ends_in_text(page: Page) -> None:

@@ -340,7 +340,7 @@ def test_the_conversation_follows_its_end_until_the_person_scrolls_up(page: Page
     say(page, "word")
     answer = page.locator(".answer").nth(1).locator(".markdown")
     grows = "([one, length]) => one.textContent.length > length + 500"
-    expect(answer).to_contain_text("word word")
+    expect(answer).to_contain_text("wordword")
     turns.evaluate("one => { one.scrollTop = 0; }")
     page.wait_for_function(grows, arg=[answer.element_handle(), len(answer.inner_text())])
     assert turns.evaluate("one => one.scrollTop") == 0
