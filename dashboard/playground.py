@@ -1,6 +1,7 @@
 """Shows the Playground, a page that sends chat completions with a key of its own (static/js/playground.js)."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
@@ -11,16 +12,37 @@ from accounts.models import Account, Membership
 from aliases.models import Alias
 from billing.models import Wallet
 from catalogue import listing
-from catalogue.listing import View, listed
+from catalogue.listing import View, listed, servable
 from catalogue.models import Modality
 from catalogue.routing import quota, snapshot
+from catalogue.routing.model_ids import AUTO
+from catalogue.routing.routes import Snapshot, Upstream
 
 from .parts.access import AccountContext, account_page
 from .parts.advice import BY_CODE, OF_THE_PROVIDER
 from .parts.routes import PLACEHOLDER_MODEL, model_to_try
 
 LONGEST_MODEL = 300  # characters of `?model=`
-Group = tuple[str, list[str]]
+ANTHROPIC = "anthropic"  # the dialect of an API that has no `seed`
+OPTIONAL_PARAMETERS = ("temperature", "top_p", "seed", "stop", "response_format")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Holds a model of the list. `lacks` are the parameters that it refuses, if they are not those of its group."""
+
+    id: str
+    takes_images: bool
+    lacks: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Holds models under a label, and the parameters that all of them refuse."""
+
+    label: str
+    models: list[Choice]
+    lacks: str = ""
 
 
 @account_page()
@@ -31,7 +53,7 @@ def playground(request: HttpRequest, current: AccountContext) -> HttpResponse:
     context = {
         "groups": groups,
         "chosen": "" if chosen == PLACEHOLDER_MODEL else chosen,
-        "is_offered": any(chosen in models for _, models in groups),
+        "is_offered": any(chosen == model.id for group in groups for model in group.models),
         "funds": {"status": "empty" if Wallet.objects.get(pk=current.account.pk).balance <= 0 else "good"},
         "contact": settings.BILLING_CONTACT_URL,
         "public_url": settings.PUBLIC_URL,
@@ -54,15 +76,38 @@ def new_key(_request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 
 def _models(account: Account) -> Iterator[Group]:
-    """Yields each provider's name with the ids of the chat models that can be asked for now."""
+    """Yields the chat models that can be asked for now: aliases, automatic routing, then those of each provider."""
     catalogue, today = snapshot.current(), timezone.now().date()
     view = View(today, quota.held(catalogue.with_quota, today), modality=Modality.CHAT)
-    yield "Aliases", [f"alias/{name}" for name in Alias.objects.filter(account=account).values_list("name", flat=True)]
-    yield "Automatic routing", [info["id"] for info in listing.autos(catalogue, view)]
+    yield Group("Aliases", [_of_alias(alias, catalogue) for alias in Alias.objects.filter(account=account)])
+    yield Group(
+        "Automatic routing",
+        [Choice(info["id"], _may_take_images(info["id"], catalogue, view)) for info in listing.autos(catalogue, view)],
+    )
     groups: dict[str, Group] = {}
     for offer, routes in listed(catalogue, view):
-        _, ids = groups.setdefault(offer.upstream.slug, (offer.upstream.name, []))
+        group = groups.setdefault(offer.upstream.slug, Group(offer.upstream.name, [], _lacking(offer.upstream)))
+        ids = [route.id for route in routes]
         if any(route.locode == offer.default_locode for route in routes):
-            ids.append(offer.id)
-        ids += [route.id for route in routes]
+            ids.insert(0, offer.id)
+        group.models.extend(Choice(id_, offer.image_input is True) for id_ in ids)
     yield from groups.values()
+
+
+def _of_alias(alias: Alias, catalogue: Snapshot) -> Choice:
+    offer = catalogue.offers.get((alias.provider, alias.canonical_id))
+    if offer is None:
+        return Choice(alias.full_name, takes_images=False)
+    return Choice(alias.full_name, offer.image_input is True, _lacking(offer.upstream))
+
+
+def _may_take_images(auto_id: str, catalogue: Snapshot, view: View) -> bool:
+    """Tells whether any route takes images: automatic routing sends a request with images to such a route."""
+    offers = catalogue.by_canonical_id[auto_id.removeprefix(f"{AUTO}/")]
+    return any(offer.image_input is True and servable(offer, view) for offer in offers)
+
+
+def _lacking(upstream: Upstream) -> str:
+    """Returns the page's optional parameters that a provider refuses, with spaces between them."""
+    refused = upstream.refused_parameters | ({"seed"} if upstream.dialect == ANTHROPIC else set())
+    return " ".join(name for name in OPTIONAL_PARAMETERS if name in refused)

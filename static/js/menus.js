@@ -13,3 +13,8 @@ document.addEventListener("click", (event) => {
     if (!menu.contains(event.target)) menu.open = false;
   }
 });
+
+// What the Playground keeps in this tab ends with the session. The Playground itself writes once more when it is left.
+document.querySelector('form[action="/logout"]')?.addEventListener("submit", () => {
+  addEventListener("pagehide", () => sessionStorage.clear());
+});

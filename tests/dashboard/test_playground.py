@@ -16,6 +16,7 @@ from accounts import keys, members, playground_keys
 from accounts.keys import caller_of
 from accounts.models import Account, ApiKey, Membership, User
 from accounts.playground_keys import LIFETIME, RPM
+from aliases.models import Alias
 from catalogue.routing import snapshot
 from gateway.errors import ApiKeyExpired, ApiKeyNotRegistered
 from tests.billing.records import MEMBER, open_for
@@ -215,6 +216,22 @@ def test_the_models_are_aliases_automatic_routes_and_each_providers_and_one_may_
     assert "<b>" not in odd
     assert "&lt;b&gt;xx" in odd
     assert "(not available now)" in odd
+
+
+@pytest.mark.usefixtures("served")
+def test_the_list_says_which_parameters_models_lack(member: Client, account: Account) -> None:
+    Alias.objects.create(
+        account=account,
+        name="ours",
+        provider="simanthropic",
+        canonical_id="test/echo",
+        locode="FRPAR",
+        created_at=timezone.now(),
+        updated_at=timezone.now(),
+    )
+    page = member.get("/playground?model=sim/test/chunks").text
+    assert '<option data-lacks="seed">alias/ours</option>' in page
+    assert '<optgroup label="Simanthropic" data-lacks="seed">' in page
 
 
 def test_an_account_of_others_is_not_found(member: Client) -> None:
