@@ -9,8 +9,9 @@ from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
+from django.core.paginator import Page, Paginator
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 
@@ -19,11 +20,14 @@ from accounts.models import MOST_TAGS, ApiKey, KeyKind
 from accounts.policies import TAG
 from accounts.rate_windows import rate_limits_of
 from billing import policies
+from billing.usage.statistics import Days, GroupColumn, Scope, Totals, breakdown
 from catalogue.routing.model_ids import shown
 from gateway.errors import ApiKeyExpired, ApiKeyNotRegistered, InvalidRequest
 
 from .parts.access import AccountContext, account_context, account_page, page_address, signed_in_page
+from .parts.budgets import BudgetLine, budgets_of_keys
 from .parts.changes import ChangesForm
+from .parts.funds import WINDOW_DAYS
 
 PAGE_ROWS = 50
 MOST_PER_MINUTE = 2_000_000_000  # the most that the column can hold
@@ -41,17 +45,21 @@ RELOADED = (
 )
 
 
+MOST_WORDS = 100  # characters of a search
+SORTS = {"name": "Name", "requests": "Requests", "cost": "Cost", "used": "Last used"}
 KINDS = [(KeyKind.INFERENCE.value, "Inference"), (KeyKind.MANAGEMENT.value, "Management")]
 OVERLAPS = [("0", "at once"), ("1", "1 hour"), ("24", "1 day"), ("72", "3 days"), ("168", "7 days")]
 
 
 @dataclass(frozen=True, slots=True)
 class KeyLine:
-    """Holds the line of a key in the list."""
+    """Holds the line of a key in the list: what it used within WINDOW_DAYS, and its own budgets."""
 
     key: ApiKey
     has_expired: bool
     may_change: bool
+    used: Totals
+    budgets: list[BudgetLine]
 
     @property
     def limits(self) -> str:
@@ -138,6 +146,25 @@ class CreateForm(forms.Form):
         return None
 
 
+class SearchForm(forms.Form):
+    """Asks for words that a key's name, its last four characters, its tags or its maker have, and for an order."""
+
+    q = forms.CharField(
+        label="Search",
+        required=False,
+        max_length=MOST_WORDS,
+        widget=forms.TextInput(attrs={"type": "search", "autocomplete": "off", "spellcheck": "false"}),
+    )
+    sort = forms.ChoiceField(label="Sort by", required=False, choices=[("", "Newest"), *SORTS.items()])
+
+    def __init__(self, data: Any) -> None:
+        super().__init__(data, auto_id="search-%s", label_suffix="")
+
+    def finds(self, row: dict[str, Any]) -> bool:
+        text = f"{row['name']} {row['last_four']} {row['tags']} {row['created_by__email'] or ''}".casefold()
+        return all(word in text for word in self.cleaned_data["q"].casefold().split())
+
+
 @account_page("GET", "HEAD", "POST")
 def key_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
     """Lists an account's keys in pages, and creates keys. The answer to the form shows the new key's token."""
@@ -147,10 +174,11 @@ def key_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
     if issued is not None:
         context = {"key": issued[0], "token": issued[1], "public_url": settings.PUBLIC_URL}
         return current.page(request, "new_key", context)
-    before = request.GET.get("before")
-    lines = newest_keys(current, timezone.now(), PAGE_ROWS + 1, before=before)
-    older = lines[PAGE_ROWS - 1].key.pk if len(lines) > PAGE_ROWS else None
-    context = {"lines": lines[:PAGE_ROWS], "older": older, "form": form, "before": before}
+    search = SearchForm(request.GET)
+    if not search.is_valid():
+        return current.page(request, "keys", {"form": form, "search": search, "days": WINDOW_DAYS}, search)
+    page, lines = _listed(current, search, timezone.now(), request.GET.get("page"))
+    context = {"form": form, "search": search, "page": page, "lines": lines, "days": WINDOW_DAYS}
     return current.page(request, "keys", context, form)
 
 
@@ -289,16 +317,47 @@ def find_key(request: HttpRequest, key_id: UUID) -> tuple[ApiKey, AccountContext
     return key, account_context(request, key.account_id)
 
 
-def newest_keys(current: AccountContext, now: datetime, rows: int, *, before: str | None = None) -> list[KeyLine]:
-    """Returns the newest keys that are not deleted, those older than `before` if given. Raises Http404 for a bad id."""
-    live = ApiKey.objects.filter(account=current.account, deleted_at=None).select_related("created_by")
-    live = live.order_by("-pk")  # ids grow with time
-    if before is not None:
-        try:
-            live = live.filter(pk__lt=UUID(before))
-        except ValueError:
-            raise Http404 from None
-    return [
-        KeyLine(key, key.expires_at is not None and key.expires_at <= now, may_change(current, key))
-        for key in live[:rows]
+def _listed(
+    current: AccountContext, search: SearchForm, now: datetime, number: str | None
+) -> tuple[Page[Any], list[KeyLine]]:
+    """Returns a page of the keys that a search finds, and their lines.
+
+    All keys are sorted here, because what they cost is in other tables; only those of the page are read whole.
+    """
+    used = {
+        row.key_id: row.totals
+        for row in breakdown(Scope(current.account.pk), Days.until(now, WINDOW_DAYS), GroupColumn.KEY)
+    }
+    columns = ("pk", "name", "last_four", "tags", "created_by__email", "last_used_at")
+    live = ApiKey.objects.filter(account=current.account, deleted_at=None).order_by("-pk")  # ids grow with time
+    found = [row for row in live.values(*columns) if search.finds(row)]
+    sort = search.cleaned_data["sort"]
+    if sort:
+        found.sort(key=lambda row: _rank(sort, row, used.get(row["pk"], Totals())))
+    page = Paginator(found, PAGE_ROWS).get_page(number)
+    own = ApiKey.objects.select_related("created_by").in_bulk([row["pk"] for row in page])
+    budgets = budgets_of_keys(list(own))
+    return page, [
+        KeyLine(
+            key=key,
+            has_expired=key.expires_at is not None and key.expires_at <= now,
+            may_change=may_change(current, key),
+            used=used.get(key.pk, Totals()),
+            budgets=budgets.get(key.pk, []),
+        )
+        for row in page
+        if (key := own.get(row["pk"])) is not None  # it may have been deleted just now
     ]
+
+
+def _rank(sort: str, row: dict[str, Any], used: Totals) -> Any:
+    """Returns what a key is sorted by: names from A, everything else from the largest and the latest."""
+    match sort:
+        case "name":
+            return row["name"].casefold()
+        case "requests":
+            return -used.requests
+        case "cost":
+            return -(used.cost or 0)
+        case _:
+            return -(row["last_used_at"].timestamp() if row["last_used_at"] else 0)

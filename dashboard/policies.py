@@ -1,8 +1,6 @@
 """Shows the policies of an account, its keys and their tags to its members. Owners set them (docs/policies.md)."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -12,64 +10,23 @@ from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils import timezone
 
 from accounts import audit
 from accounts.actions import Action
 from accounts.models import AuditEvent, Policy
-from billing.ledger.spending import BudgetState, begin_of, end_of, states_of
-from billing.models import BudgetAlert
 from billing.policies import Holder, checked_tag, set_policy
 from catalogue.routing import snapshot
 from gateway.errors import InvalidRequest
-from gateway.money import from_units
 from gateway.server.turns import take_turns
 
 from .keys import find_key
 from .parts.access import AccountContext, account_page, page_address, signed_in_page
+from .parts.budgets import BudgetLine, budgets_of
 from .parts.policy_form import PolicyForm
-from .parts.policy_words import PERIODS, ChangeLine, changes_of, described
+from .parts.policy_words import ChangeLine, changes_of, described
 
 NEWEST_EVENTS = 50
 MOST_LISTED = 500  # policies
-FULL = 100  # percent
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetLine:
-    """Holds a budget of a page: what is spent and left of it, and its alerts in this period."""
-
-    state: BudgetState
-    alerts: list[BudgetAlert]
-
-    @property
-    def amount(self) -> Decimal:
-        return self.state.budget.amount
-
-    @property
-    def per(self) -> str:
-        return PERIODS[self.state.budget.period]
-
-    @property
-    def spent(self) -> Decimal:
-        return from_units(self.state.spent)
-
-    @property
-    def left(self) -> Decimal:
-        return from_units(max(self.state.left, 0))
-
-    @property
-    def percent(self) -> int:
-        """Returns the share that is spent, rounded down; 100 for a budget of nothing."""
-        return int(self.spent * FULL / self.amount) if self.amount else FULL
-
-    @property
-    def shown_percent(self) -> int:
-        return min(self.percent, FULL)
-
-    @property
-    def renews(self) -> datetime | None:
-        return end_of(self.state.budget.period, self.state.today)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +136,7 @@ def _policy_page(request: HttpRequest, current: AccountContext, holder: Holder) 
         "whose": _whose(holder),
         "policy": policy,
         "rules": described(stored, current.account.currency),
-        "budgets": [] if policy is None else _budgets([policy])[policy.pk],
+        "budgets": [] if policy is None else budgets_of([policy])[policy.pk],
         "others": _others(current, holder),
         "history": _history(current, of_holder),
         "form": form,
@@ -189,7 +146,7 @@ def _policy_page(request: HttpRequest, current: AccountContext, holder: Holder) 
 
 def _lines(found: "QuerySet[Policy]", current: AccountContext) -> list[tuple[Policy, PolicyLine]]:
     rows = list(found.select_related("key", "spending").order_by("tag", "key__name")[:MOST_LISTED])
-    budgets = _budgets(rows)
+    budgets = budgets_of(rows)
     lines = []
     for policy in rows:
         take_turns()
@@ -206,23 +163,6 @@ def _others(current: AccountContext, holder: Holder) -> list[PolicyLine]:
     mine = Q(level=Policy.Level.TAG, tag__in=holder.key.tags.split()) | Q(level=Policy.Level.ACCOUNT)
     lines = _lines(Policy.objects.filter(mine, account=current.account), current)
     return [line for _, line in sorted(lines, key=lambda each: each[0].level == Policy.Level.ACCOUNT)]
-
-
-def _budgets(policies: list[Policy]) -> dict[UUID, list[BudgetLine]]:
-    """Returns the budgets of each policy, by its id. Nothing is spent of a default: each new key has a copy."""
-    today = timezone.now().astimezone(UTC).date()
-    begins = {period: begin_of(period, today) for period in PERIODS}
-    alerts: dict[tuple[UUID, str], list[BudgetAlert]] = {}
-    for alert in BudgetAlert.objects.filter(policy__in=policies, begins__in=begins.values()).order_by("percent"):
-        if alert.begins == begins[alert.period]:
-            alerts.setdefault((alert.policy_id, alert.period), []).append(alert)
-    return {
-        policy.pk: [
-            BudgetLine(state, alerts.get((policy.pk, state.budget.period), []))
-            for state in (states_of(policy, today) if policy.level != Policy.Level.DEFAULT else ())
-        ]
-        for policy in policies
-    }
 
 
 def _history(current: AccountContext, chosen: Q) -> list[ChangeLine]:

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser import add_person, sessions, signed_in
+from tests.browser import add_person, follow_account_menu, sessions, signed_in
 from tests.chat import HELLO
 from tests.patience import eventually
 from tests.servers.customer import Customer
@@ -71,7 +71,7 @@ def test_a_member_makes_a_key_uses_it_sees_what_it_cost_and_deletes_it(chromium:
         page.get_by_role("textbox", name="Name").fill("fast")
         page.get_by_role("combobox", name="Target").fill(ECHO)
         page.get_by_role("button", name="Create alias").click()
-        go(page, "Members")
+        follow_account_menu(page, "Members")
         assert f"member@{customer.name}.example" in words(page)
         expect(page.get_by_role("button", name="Invite")).to_have_count(0)  # a member is not an owner
 
@@ -99,6 +99,8 @@ def by_keyboard(page: Page, role: Literal["button", "link"], name: str) -> None:
 
 def test_an_owner_invites_limits_a_key_and_gets_a_statement_by_keyboard(chromium: Browser, customer: Customer) -> None:
     with signed_in(chromium, customer, role="owner") as page:
+        page.locator(".account-menu > summary").focus()
+        page.keyboard.press("Enter")
         by_keyboard(page, "link", "Members")
         page.get_by_label("Email address").focus()
         page.keyboard.type("new@colleague.example\n")

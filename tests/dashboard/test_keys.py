@@ -3,6 +3,7 @@
 import re
 import threading
 from datetime import timedelta
+from decimal import Decimal
 from html import unescape
 
 import pytest
@@ -15,9 +16,10 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from accounts import keys
 from accounts.keys import caller_of
 from accounts.models import Account, ApiKey, User
+from billing.policies import Holder, set_policy, set_tags
 from dashboard.keys import EXPIRY_LABELS, PAGE_ROWS
 from gateway.errors import ApiKeyNotRegistered
-from tests.billing.records import MEMBER, open_for
+from tests.billing.records import MEMBER, open_for, serve
 from tests.dashboard.people import client_of, joined
 from tests.page_text import plain
 
@@ -82,7 +84,7 @@ def test_forms_need_their_token(account: Account, key: ApiKey) -> None:
     assert ApiKey.objects.get().deleted_at is None
 
 
-@pytest.mark.parametrize("query", ["account=nonsense", "account=0199f000-0000-7000-8000-000000000000", "before=x"])
+@pytest.mark.parametrize("query", ["account=nonsense", "account=0199f000-0000-7000-8000-000000000000"])
 def test_what_the_address_asks_for_must_be_there(member: Client, query: str) -> None:
     assert member.get(f"/keys?{query}").status_code == 404
 
@@ -95,8 +97,9 @@ def test_the_list_shows_everything_but_the_token(member: Client, account: Accoun
         last_used_at=timezone.now().replace(year=2031, month=2, day=3, hour=4, minute=5),
     )
     page = member.get("/keys").text
-    row = f"{key.masked} active 6 May 2032 07:08 3 Feb 2031 04:05 2 Jan 2031 03:04"
-    assert f"laptop 60 requests, 100,000 tokens per minute {row}" in plain(page)
+    made = f"{key.masked} , created 2 Jan 2031 03:04"
+    row = "active 0 0.00 none 6 May 2032 07:08 3 Feb 2031 04:05"
+    assert f"laptop 60 requests, 100,000 tokens per minute {made} {row}" in plain(page)
     assert f'<a href="/usage?account={account.pk}&amp;key={key.pk}"><bdi>laptop</bdi></a>' in page
     assert token not in page
 
@@ -104,7 +107,8 @@ def test_the_list_shows_everything_but_the_token(member: Client, account: Accoun
 def test_a_key_without_use_end_or_limits_says_so(member: Client, account: Account) -> None:
     key, _ = keys.issue(account, name="laptop", lifetime="never")
     page = plain(member.get("/keys").text)
-    assert f"laptop {key.masked} active Never Never" in page
+    assert f"laptop {key.masked} , created" in page
+    assert "active 0 0.00 none Never Never" in page
     assert "per minute" not in page
 
 
@@ -140,7 +144,7 @@ def test_an_expired_key_is_marked_by_the_clock_and_a_deleted_one_is_not_listed(
     assert "expired" not in plain(member.get("/keys").text)
     ApiKey.objects.filter(pk=old.pk).update(expires_at=timezone.now())
     page = plain(member.get("/keys").text)
-    assert f"old {old.masked} expired" in page
+    assert re.search(rf"old {old.masked} , created [\w :]+ expired", page)
     assert "thrown-away" not in page
 
 
@@ -155,12 +159,76 @@ def test_many_keys_are_paged_newest_first(
         keys.issue(account, name=f"key-{number:03}")
     path, seen = "/keys", []
     while path:
-        with django_assert_max_num_queries(4):  # the session, the person, their accounts, a page of keys
+        # The session, the person, their accounts, what the keys used (3), all keys, a page of them, their budgets.
+        with django_assert_max_num_queries(9):
             page = member.get(path).text
-        seen.append(re.findall(r"key-\d{3}(?=</bdi></a></span></th>)", page))
-        path = unescape("".join(re.findall(r'href="([^"]+)" rel="next"', page)))
+        seen.append(re.findall(r"key-\d{3}(?=</bdi></a>)", page))
+        following = unescape("".join(re.findall(r'href="([^"]+)" rel="next"', page)))
+        path = f"/keys{following}" if following else ""
     assert [len(names) for names in seen] == [50, 50, 1]
     assert [name for names in seen for name in names] == [f"key-{number:03}" for number in reversed(range(101))]
+
+
+def names_of(page: str) -> list[str]:
+    return re.findall(r"<bdi>([\w-]+)</bdi></a>", page)
+
+
+@pytest.fixture
+def used_keys(account: Account) -> Account:
+    """Makes three keys: one that was used most often, one that cost most, and one that was not used."""
+    often, dear, _ = (keys.issue(account, name=name, created_by=None)[0] for name in ("often", "dear", "Unused"))
+    for _ in range(3):
+        serve(account, key=often, cost=Decimal("0.1"))
+    serve(account, key=dear, cost=Decimal(2))
+    ApiKey.objects.filter(pk=often.pk).update(last_used_at=timezone.now())
+    set_policy(Holder.of_key(dear), {"budget": [{"amount": "2", "period": "month"}]})
+    set_tags(often, ["team=search"])
+    keys.delete(ApiKey.objects.get(name="test"))  # `serve` makes it
+    return account
+
+
+def test_the_list_shows_what_each_key_used_and_what_is_spent_of_its_budget(member: Client, used_keys: Account) -> None:
+    page = plain(member.get("/keys").text)
+    assert "active 3 0.3000 none " in page
+    assert "active 1 2.0000 100 % of 2.00 per month spent" in page
+    assert "active 0 0.00 none " in page
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        ("", ["Unused", "dear", "often"]),
+        ("name", ["dear", "often", "Unused"]),
+        ("requests", ["often", "dear", "Unused"]),
+        ("cost", ["dear", "often", "Unused"]),
+        ("used", ["often", "Unused", "dear"]),
+    ],
+)
+def test_keys_are_sorted(member: Client, used_keys: Account, sort: str, expected: list[str]) -> None:
+    assert names_of(member.get("/keys", {"sort": sort}).text) == expected
+
+
+def test_keys_are_searched_by_name_last_four_tag_and_maker(member: Client, used_keys: Account, key: ApiKey) -> None:
+    dear = ApiKey.objects.get(name="dear")
+    for words, expected in (
+        ("DEA", ["dear"]),
+        (dear.last_four, ["dear"]),
+        ("team=search", ["often"]),
+        (MEMBER, ["laptop"]),
+        ("search oft", ["often"]),
+        ("", ["laptop", "Unused", "dear", "often"]),
+    ):
+        assert names_of(member.get("/keys", {"q": words}).text) == expected, words
+    assert "No key matches." in plain(member.get("/keys", {"q": "nothing\x00"}).text)
+
+
+@pytest.mark.parametrize(("query", "fault"), [({"sort": "colour"}, "Sort by"), ({"q": "x" * 101}, "Search")])
+def test_a_search_at_fault_names_its_field(
+    member: Client, used_keys: Account, query: dict[str, str], fault: str
+) -> None:
+    response = member.get("/keys", query)
+    assert response.status_code == 422
+    assert fault in plain(response.text.partition('role="alert"')[2])
 
 
 @pytest.mark.parametrize("expiry", list(keys.LIFETIMES))
@@ -177,7 +245,7 @@ def test_a_form_creates_a_key_that_lives_as_long_as_was_chosen(member: Client, a
 
 
 def test_the_form_offers_every_lifetime_and_starts_at_90_days(member: Client) -> None:
-    page = member.get("/keys").text
+    page = member.get("/keys").text.partition('aria-labelledby="list"')[0]
     offered = re.findall(r'<option value="(\w+)"( selected)?>([^<]+)', page)
     assert [(value, label) for value, _, label in offered] == list(EXPIRY_LABELS.items())
     assert [label for _, selected, label in offered if selected] == ["90 days"]

@@ -55,6 +55,7 @@ def rows(html: str, section: str) -> list[str]:
 
 
 def links(html: str, text: str) -> list[str]:
-    """Returns the addresses of the links whose text begins with this one."""
-    found = re.findall(r'<a href="([^"]+)"[^>]*>(.*?)</a>', html, re.DOTALL)
+    """Returns the addresses of the links below the bar whose text begins with this one."""
+    below = html[max(0, html.find("<main")) :]
+    found = re.findall(r'<a href="([^"]+)"[^>]*>(.*?)</a>', below, re.DOTALL)
     return [unescape(address) for address, shown in found if seen(shown).startswith(text)]
