@@ -82,10 +82,7 @@ def require_room(account: str) -> None:
     """
     most, own = settings.GATEWAY_ACCOUNT_CONCURRENCY, _purses.get(account)
     if most and own is not None and own.requests >= most:
-        plural = "" if most == 1 else "s"
-        raise _too_many(
-            f"This worker has {most} request{plural} of the account in flight, as many as it may have at once."
-        )
+        raise _too_many(f"Too many concurrent requests of this account in one worker (limit {most}).")
 
 
 def begin(event: RequestEvent, purse: Purse, units: int) -> bool:

@@ -23,7 +23,7 @@ class ThreadedHasher(PBKDF2PasswordHasher):
 
     def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
         if ThreadedHasher._under_way > WAITING:
-            raise WorkerBusy("Too many people are signing in. Your password was not checked.")
+            raise WorkerBusy("Sign-in is busy, and your password was not checked. Try again in a few seconds.")
         release_all()
         if not monkey.is_module_patched("threading"):
             return super().encode(password, salt, iterations)  # a management command has nothing else to do meanwhile

@@ -19,10 +19,10 @@ class RateLimits(NamedTuple):
 
 
 class RateBound(NamedTuple):
-    """Holds limits that a request must keep to: the name of their windows, their name in messages, and the limits."""
+    """Holds limits that a request must keep to, the name of their windows, and whose they are in a message."""
 
     name: str
-    words: str
+    whose: str
     limits: RateLimits
 
 

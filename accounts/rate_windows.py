@@ -45,10 +45,10 @@ def rate_bounds(
                 _smaller(limits.tokens, policy.rules.limits.tokens),
             )
         elif policy.rules.limits.requests or policy.rules.limits.tokens:
-            words = f"The limit of tag {policy.tag!r}" if policy.tag else "This account's limit"
-            others.append(RateBound(f"{account_id.hex}:{policy.tag}", words, policy.rules.limits))
+            whose = f"for tag {policy.tag!r}" if policy.tag else "for this account"
+            others.append(RateBound(f"{account_id.hex}:{policy.tag}", whose, policy.rules.limits))
     if limits.requests or limits.tokens:
-        return [RateBound(key_id.hex, "This key's limit", limits), *others]
+        return [RateBound(key_id.hex, "for this key", limits), *others]
     return others
 
 
@@ -109,7 +109,7 @@ def _refusal(bounds: Sequence[RateBound], states: Sequence[BoundState], headers:
     reached = f"{bound.limits.requests} requests" if is_of_requests else f"{bound.limits.tokens} tokens"
     delay = f"{wait} second{'' if wait == 1 else 's'}"
     return KeyLimitReached(
-        f"{bound.words} of {reached} per minute is reached. Try again in {delay}.",
+        f"Rate limit reached: {reached} per minute {bound.whose}. Retry in {delay}.",
         headers=headers | {"Retry-After": str(wait)},
     )
 

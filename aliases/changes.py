@@ -53,7 +53,7 @@ def create(
         _require_free(account_id, name)
         limit = limit_of(account)
         if Alias.objects.filter(account_id=account_id).count() >= limit:
-            raise AliasLimitReached(f"All {limit} alias slots of this account are in use.")
+            raise AliasLimitReached(f"Alias limit reached ({limit}). Delete an alias, or ask the operator for more.")
         now = timezone.now()
         alias = Alias(account_id=account_id, name=name, fallbacks=[*fallbacks], created_at=now, updated_at=now)
         _set_target(alias, target)

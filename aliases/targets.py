@@ -128,6 +128,6 @@ def require_served(
     """Raises the ApiError that a request to the target would get. `even_unavailable`: also if it is switched off."""
     wanted = ExplicitId(target.provider, target.canonical_id, target.locode)
     route = pinning.pin(snapshot, wanted, today, even_unavailable=even_unavailable)
-    pinning.require_modality(route, WITH_ENDPOINT, "any endpoint")
+    pinning.require_modality(route, WITH_ENDPOINT, "this gateway")
     pinning.require_configured(route)
     pinning.require_price(snapshot, route, currency)

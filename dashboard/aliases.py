@@ -352,7 +352,7 @@ def _routes(catalogue: Snapshot, today: date, currency: str) -> list[tuple[str, 
 
 def _serves(catalogue: Snapshot, route: Route, currency: str) -> bool:
     try:
-        pinning.require_modality(route, WITH_ENDPOINT, "any endpoint")
+        pinning.require_modality(route, WITH_ENDPOINT, "this gateway")
         pinning.require_price(catalogue, route, currency)
     except ApiError:
         return False

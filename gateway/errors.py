@@ -40,6 +40,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from django.conf import settings
+
 from .db.outages import AWAY, Outage
 
 logger = logging.getLogger(__name__)
@@ -99,14 +101,14 @@ class ApiKeyMalformed(AuthenticationError):
     """The token does not have the form of our keys."""
 
     code = "api_key_malformed"
-    message = "Malformed API key: expected `Bearer sk-gw-` followed by exactly 43 characters."
+    message = "Invalid API key format. Expected `Authorization: Bearer sk-gw-…`, with 43 characters after the prefix."
 
 
 class ApiKeyNotRegistered(AuthenticationError):
     """The key belongs to no account, or it was deleted."""
 
     code = "api_key_not_registered"
-    message = "This API key is not registered to any account."
+    message = "Invalid API key: it is unknown or was deleted."
 
 
 class ApiKeyExpired(AuthenticationError):
@@ -182,7 +184,10 @@ class InsufficientCredits(InvalidRequest):
     """402: the balance is not above zero."""
 
     status, code = 402, "insufficient_credits"
-    message = "Insufficient credits: the account's balance is not above zero. Add credit and try again."
+
+    def __init__(self, message: str | None = None, *, headers: Mapping[str, str] | None = None) -> None:
+        usual = f"Insufficient credits: your balance is used up. Top up at {settings.PUBLIC_URL}/credit."
+        super().__init__(message or usual, headers=headers)
 
 
 class BudgetExceeded(InsufficientCredits):
@@ -425,7 +430,7 @@ class ServiceUnavailable(ApiError):
 
     status, code = 503, "service_unavailable"
     param: str | None = "model"
-    message = "The routing snapshot is not ready on this replica yet. Retry shortly."
+    message = "The server is starting. You were not charged; please retry."
 
 
 class ReplicaStopping(ServiceUnavailable):

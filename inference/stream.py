@@ -46,7 +46,7 @@ KEPT_BYTES = 16 * 1024  # the content of a smaller request is not worth dropping
 HEAD_BYTES = 1024  # an upper bound of an answer's head, which is sent with the first piece
 KEPT_MARKS = 64  # pieces whose lengths are kept; the text of older ones is assumed to be evenly spread
 BILLED = "What was delivered is billed."
-STOPPING = "This replica is stopping."
+STOPPING = "The server is restarting."
 
 
 class BilledStream:
@@ -84,7 +84,7 @@ class BilledStream:
         try:
             while self._reader.first_output_at is None:
                 if self._reader.ending is not None:
-                    raise UpstreamFault("ended its stream before any output")
+                    raise UpstreamFault("returned an empty stream")
                 self._reader.advance()
         except (ContradictoryUsage, UpstreamFault) as error:
             if self._reader.first_output_at is None:

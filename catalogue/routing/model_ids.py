@@ -50,15 +50,16 @@ def parse_model_id(text: str) -> ExplicitId | AutoId | AliasId:
     if segments[0] == ALIAS:
         name = text.removeprefix(f"{ALIAS}/")
         if name == text or not ALIAS_NAME.fullmatch(name):
-            words = f"must have {ALIAS_RULE} after alias/, and {shown(text)!r} does not."
-            raise InvalidAliasName.of_field("model", words)
+            rule = f"must have {ALIAS_RULE} after alias/, and {shown(text)!r} does not."
+            raise InvalidAliasName.of_field("model", rule)
         return AliasId(name)
     if "" in segments or len(segments) not in (3, 4):
-        raise InvalidRequest.of_field(
-            "model",
-            f"must match {{provider}}/{{creator}}/{{model}}[/{{locode}}], and {shown(text)!r} does not: "
+        hint = f" Alias names are lowercase: alias/{segments[1].lower()}." if _is_loud_alias(segments) else ""
+        raise InvalidRequest(
+            f"Unknown model {shown(text)!r}. Model ids are provider/creator/model[/locode]: "
             f"received {len(segments)} segment{'' if len(segments) == 1 else 's'}"
-            f"{' (an empty one among them)' if '' in segments else ''}.",
+            f"{' (an empty one among them)' if '' in segments else ''}.{hint}",
+            param="model",
         )
     if segments[0] == AUTO:
         if len(segments) == 4:
@@ -67,6 +68,10 @@ def parse_model_id(text: str) -> ExplicitId | AutoId | AliasId:
             )
         return AutoId("/".join(segments[1:]))
     return ExplicitId(segments[0], "/".join(segments[1:3]), region_label(segments[3]) if len(segments) == 4 else None)
+
+
+def _is_loud_alias(segments: list[str]) -> bool:
+    return len(segments) == 2 and segments[0].lower() == ALIAS and bool(ALIAS_NAME.fullmatch(segments[1].lower()))
 
 
 def region_label(text: str) -> str:

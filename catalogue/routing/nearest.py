@@ -15,7 +15,7 @@ LONGEST = 80  # characters of the unknown id that are examined
 COMPARED = 8  # candidates that are compared letter by letter
 REMEMBERED = 500  # unknown ids whose suggestions are kept
 ALIKE = 0.6  # the least similarity, from 0 to 1
-EVERYTHING = "`GET /v1/models` lists what is served."
+EVERYTHING = "See `GET /v1/models`."
 
 
 class IdIndex:

@@ -17,6 +17,13 @@ from .model_ids import GLOBAL, ExplicitId, shown
 from .nearest import suggestion
 from .routes import Offer, Route, Snapshot
 
+ENDPOINTS = {  # by modality
+    "chat": "POST /v1/chat/completions",
+    "completion": "POST /v1/completions",
+    "embedding": "POST /v1/embeddings",
+    "responses": "POST /v1/responses",
+}
+
 
 def pin(snapshot: Snapshot, wanted: ExplicitId, today: date, *, even_unavailable: bool = False) -> Route:
     """Returns the route that an explicit id names, and never another one.
@@ -27,7 +34,7 @@ def pin(snapshot: Snapshot, wanted: ExplicitId, today: date, *, even_unavailable
     if offer is None:
         asked = f"{wanted.provider}/{wanted.canonical_id}"
         raise NotFound(
-            f"Model {shown(wanted.canonical_id)!r} is not offered by provider {shown(wanted.provider)!r}. "
+            f"Provider {shown(wanted.provider)!r} does not offer model {shown(wanted.canonical_id)!r}. "
             f"{suggestion(snapshot, asked)}",
             param="model",
         )
@@ -49,8 +56,8 @@ def _in_region(offer: Offer, locode: str) -> Route:
         )
     if route is None or not route.is_served:
         raise ProviderUnavailable(
-            f"Region {shown(locode)!r} is not served for model {offer.id!r}; there is no substitution. "
-            f"Served: {_served_regions(offer) or 'none'}.",
+            f"Model {offer.id!r} is not available in region {shown(locode)!r}. "
+            f"Available regions: {_served_regions(offer) or 'none'}.",
             param="model",
         )
     return route
@@ -63,10 +70,9 @@ def _served_regions(offer: Offer) -> str:
 def require_modality(route: Route, fitting: tuple[str, ...], endpoint: str) -> None:
     """Raises InvalidRequest if the endpoint does not serve models of this kind."""
     if route.modality not in fitting:
-        raise InvalidRequest(
-            f"Model {route.id!r} has modality {route.modality or 'unknown'!r} and cannot serve {endpoint}.",
-            param="model",
-        )
+        fault = f"Model {route.id!r} has modality {route.modality or 'unknown'!r}, which {endpoint} does not serve."
+        own = ENDPOINTS.get(route.modality or "")
+        raise InvalidRequest(f"{fault} Use {own}." if own else fault, param="model")
 
 
 def require_configured(route: Route) -> None:

@@ -191,7 +191,7 @@ def first_fault(detail: Any, path: str = "") -> tuple[str, str | None]:
 
 def handler400(request: HttpRequest, exception: Exception) -> HttpResponseBase:  # noqa: ARG001  # Django passes it by name
     """Answers requests that Django refuses, for example for an unknown Host."""
-    return render(InvalidRequest("The request is not acceptable: bad Host header, or malformed."), request)
+    return render(InvalidRequest("Bad request: the Host header is invalid, or the request is malformed."), request)
 
 
 def handler403(request: HttpRequest, exception: django.PermissionDenied) -> HttpResponse:

@@ -27,9 +27,9 @@ def bound_counts(body: bytes) -> None:
     if len(body) <= COUNT_ABOVE_BYTES:
         return
     if holds_more(body, b"{[", MAX_CONTAINERS):
-        raise InvalidRequest(f"A request holds at most {MAX_CONTAINERS} objects and arrays.")
+        raise InvalidRequest(f"The request body has too many objects and arrays (limit {MAX_CONTAINERS}).")
     if holds_more(body, b",", MAX_COMMAS):
-        raise InvalidRequest(f"A request holds at most {MAX_COMMAS} values, counted by the commas between them.")
+        raise InvalidRequest(f"The request body has too many values (limit {MAX_COMMAS}).")
 
 
 def holds_more(body: bytes, characters: bytes, limit: int) -> bool:

@@ -285,9 +285,9 @@ class UpstreamCall:
             case ssl.SSLError() if self._connection is None:
                 raise Unreachable("could not be reached: the TLS connection failed") from error
             case OSError() | ValueError() if not self.status:
-                raise Unreachable("could not be reached, or closed the connection without an answer") from error
+                raise Unreachable("could not be reached, or closed the connection before answering") from error
             case OSError():
-                raise Unreachable("broke the connection in the middle of its answer") from error
+                raise Unreachable("closed the connection before completing the response") from error
 
 
 def stop_all() -> None:

@@ -264,7 +264,7 @@ def refuse_service_tier(call: Call, *, kept: Iterable[str]) -> None:
 def refuse_storage(call: Call) -> None:
     """Raises InvalidRequest if the client asks the provider to store the answer."""
     if call.body.get("store") not in (None, False):
-        raise InvalidRequest.of_field("store", "must be false: answers are not stored at a provider.")
+        raise InvalidRequest.of_field("store", "must be false: the gateway does not let providers store answers.")
 
 
 def encoded(body: Mapping[str, Any] | list[Any]) -> bytes:
@@ -284,7 +284,7 @@ def parse_object(data: bytes, *, raises_reported: bool = True) -> dict[str, Any]
     try:
         parsed = odd_json.loads(data)
     except ValueError:
-        raise MalformedReply("answered with something that is not JSON") from None
+        raise MalformedReply("returned invalid JSON") from None
     if isinstance(parsed, list) and parsed and "error" in object_of(parsed[0]):
         parsed = parsed[0]
     if not isinstance(parsed, dict):
