@@ -135,7 +135,7 @@ def _account_of(request: HttpRequest) -> AccountContext | None:
 
 def _samples_for(current: AccountContext | None) -> Samples:
     now = timezone.now()
-    return samples(model_for_example(newest_requests(current.account.pk), now) if current else None, now)
+    return samples(model_for_example(newest_requests(current.account.pk, now), now) if current else None, now)
 
 
 def _query_string(current: AccountContext | None) -> str:
