@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 from django import forms
-from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -142,7 +141,6 @@ def credit(request: HttpRequest, current: AccountContext) -> HttpResponse:
             LedgerView.ALL: "All entries",
         },
         "form": form,
-        "contact": settings.BILLING_CONTACT_URL,
     }
     return current.page(request, "credit", context | ledger, form)
 
