@@ -19,6 +19,7 @@ from accounts.models import Account
 from billing.models import LedgerEntry
 from billing.usage import keyset
 from billing.usage.keyset import Page
+from billing.usage.months import Ledger, LedgerSums
 from billing.usage.replica import from_replica
 from billing.usage.statement import FORMATS, InvalidPeriod, Period, StatementTotals, Sum, lines
 from billing.usage.statistics import Days, Scope, Totals
@@ -83,6 +84,16 @@ class Month:
     newer: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class YearOfMonths:
+    """Holds the sums of the months of a year, newest first; `older` and `newer` are the years before and after it."""
+
+    year: int
+    months: list[LedgerSums]
+    older: int | None
+    newer: int | None
+
+
 class StatementForm(forms.Form):
     """Asks for a statement's bounds: UTC days, or moments as in `Period`. The default is this month up to today."""
 
@@ -129,6 +140,7 @@ def credit(request: HttpRequest, current: AccountContext) -> HttpResponse:
     else:
         before, after = _seq(request, "before"), _seq(request, "after")
         ledger = {"ledger": ledger_page(account_id, shown, before=before, after=after)}
+    months = months_of(account_id, request, now)
     bounds = {name: request.GET[name] for name in ("since", "until") if name in request.GET}
     form = StatementForm(bounds or None, now)
     context = {
@@ -141,8 +153,35 @@ def credit(request: HttpRequest, current: AccountContext) -> HttpResponse:
             LedgerView.ALL: "All entries",
         },
         "form": form,
+        "months": months,
+        "presets": presets(now.astimezone(UTC).date()),
     }
     return current.page(request, "credit", context | ledger, form)
+
+
+def months_of(account_id: UUID, request: HttpRequest, now: datetime) -> YearOfMonths:
+    """Returns the sums of each month of the requested `year`, by default of this one. Raises Http404."""
+    ledger, today = Ledger(account_id), now.astimezone(UTC).date()
+    began = ledger.began_at
+    first = today.year if began is None else began.astimezone(UTC).year
+    text = request.GET.get("year", str(today.year))
+    if not (text.isascii() and text.isdigit() and len(text) == 4 and first <= int(text) <= today.year):
+        raise Http404
+    year = int(text)
+    older, newer = (year - 1 if year > first else None), (year + 1 if year < today.year else None)
+    return YearOfMonths(year, ledger.months(year, today), older, newer)
+
+
+def presets(today: date) -> dict[str, Days]:
+    """Returns the periods that the form for statements offers; those that are not over end today."""
+    this_month, this_year = today.replace(day=1), today.replace(month=1, day=1)
+    last_month = this_month - timedelta(days=1)
+    return {
+        "Last month": Days(last_month.replace(day=1), last_month),
+        "This month": Days(this_month, today),
+        "Last year": Days(date(today.year - 1, 1, 1), date(today.year - 1, 12, 31)),
+        "This year": Days(this_year, today),
+    }
 
 
 def month_of(account: Account, days: Days, now: datetime) -> Month:

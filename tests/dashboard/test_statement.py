@@ -78,7 +78,7 @@ def test_a_name_without_letters_gives_way_to_the_id(member: Client, account: Acc
 
 
 def test_the_billing_page_says_how_a_spreadsheet_reads_it(member: Client, account: Account) -> None:
-    assert 'href="/docs/statements#in-a-spreadsheet"' in member.get("/credit").text
+    assert f'href="/docs/statements?account={account.pk}#in-a-spreadsheet"' in member.get("/credit").text
     assert 'id="in-a-spreadsheet"' in member.get("/docs/statements").text
 
 
