@@ -1,5 +1,6 @@
 """The Billing page sums up the ledger by months, exactly, with a statement of each."""
 
+import itertools
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from unittest.mock import patch
@@ -49,7 +50,7 @@ def test_each_month_adds_up_to_the_last_digit_and_is_its_statement() -> None:
     assert [sums.days.first for sums in months] == [date(2026, 1, 1), date(2025, 12, 1), date(2025, 11, 1)]
     assert [sums.top_ups for sums in months] == [0, Decimal("5.01"), 10]
     assert [sums.corrections for sums in months] == [0, Decimal("-0.25"), 0]
-    for newer, older in zip(months, months[1:], strict=False):
+    for newer, older in itertools.pairwise(months):
         assert newer.opening == older.closing
     for sums in months:
         assert is_exact(sums)
