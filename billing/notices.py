@@ -28,8 +28,8 @@ from accounts.webhooks import events as webhook_events
 from gateway.db.pool import release
 from gateway.edge.rfc3339 import to_text
 from gateway.money import plain
+from gateway.operator import operator
 from gateway.pages import mail
-from gateway.pages.operator import operator
 
 from . import pace_alerts
 from .ledger.spending import end_of, has_budget

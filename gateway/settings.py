@@ -445,7 +445,10 @@ FORMAT_MODULE_PATH = "gateway.pages.formats"
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [RESOURCES_DIR / "static"]
 STATICFILES_FINDERS = ["django.contrib.staticfiles.finders.FileSystemFinder"]
-STATICFILES_FINDERS += ["django.contrib.staticfiles.finders.AppDirectoriesFinder", "gateway.pages.operator.LogoFinder"]
+STATICFILES_FINDERS += [
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "gateway.pages.static_files.LogoFinder",
+]
 WHITENOISE_ROOT = RESOURCES_DIR / "static" / "root"  # served at the root, for example /favicon.ico
 WHITENOISE_USE_FINDERS = True  # serves from the source tree: no collectstatic between clone and run
 WHITENOISE_MAX_AGE = 7 * 24 * 3600  # seconds; a changed file gets another address

@@ -23,6 +23,7 @@ BAD_BY_KIND = {
     "address": ["9100", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "::1:9100", "127.0.0.1:8000", ""],
     "rate": ["0/m", "100", "100/", "100/0m", "m/100", "1200/min", "-1/m", "never", ""],
     "one_of": ["some", "xml", ""],
+    "matching": ["\x07"],
 }
 BY_KIND = {name: BAD_BY_KIND[kind] for kind, name in re.findall(r'= _(\w+)\("([A-Z_]+)"', Path(SETTINGS).read_text())}
 BAD = BY_KIND | {

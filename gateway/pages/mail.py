@@ -13,7 +13,7 @@ from django.core.mail import EmailMessage, get_connection
 from django.utils.encoding import punycode
 
 from ..db.outages import Outage
-from .operator import operator
+from ..operator import operator
 
 logger = logging.getLogger(__name__)
 outage = Outage("a mail could not be sent", logger.error)

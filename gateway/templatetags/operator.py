@@ -2,8 +2,8 @@
 
 from django import template
 
-from ..pages.operator import Operator
-from ..pages.operator import operator as read_operator
+from ..operator import Operator
+from ..operator import operator as read_operator
 
 register = template.Library()
 

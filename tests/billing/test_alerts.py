@@ -267,7 +267,7 @@ def test_owners_get_one_mail_for_a_line_until_the_balance_has_been_above_it_agai
     assert mailed() == [(OWNER, LOW)], "although nobody looked while the balance was above"
     set_balance_to(account, Decimal(40))
     assert mailed() == [(OWNER, LOW)], "of the second line, crossed by a correction"
-    assert "it has fallen to 50.00 EUR or below" in str(mail.outbox[0].body)
+    assert "has fallen to 50.00 EUR or below" in str(mail.outbox[0].body)
 
 
 def test_a_line_whose_balance_has_recovered_before_the_mail_is_dropped(account: Account) -> None:

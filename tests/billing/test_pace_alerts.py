@@ -8,7 +8,7 @@ from django.core import mail
 from django.test import Client
 from pytest_django import Settings
 
-from accounts.models import Account, AuditEntry, User
+from accounts.models import Account, AuditEvent, User
 from billing import notices, pace_alerts
 from billing.ledger import credits as ledger
 from billing.ledger.balance_lines import set_amounts
@@ -92,7 +92,7 @@ def test_an_owner_sees_the_alert_beside_the_balance_and_switches_it_off(account:
     form = {"account": str(account.pk), "wants_notices": "on", "low_balance": ""}
     owner.post("/notifications", form)
     assert pace_alerts.is_off(account.pk)
-    assert AuditEntry.objects.filter(account_id=account.pk, action="alerts.changed").count() == 1
+    assert AuditEvent.objects.filter(account_id=account.pk, action="alerts.changed").count() == 1
     assert "You will be alerted only when credit runs out. Change" in plain(owner.get("/credit").text)
     owner.post("/notifications", form | {"by_pace": "on", "low_balance": "5\n1"})
     assert "You will be alerted at 5.00 and 1.00 EUR. Change" in plain(owner.get("/credit").text)

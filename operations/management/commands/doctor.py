@@ -24,7 +24,7 @@ from catalogue.routing import snapshot
 from catalogue.routing.routes import Snapshot, Upstream
 from gateway.fastpath.http_client import UpstreamRequest
 from gateway.management.base import OperatorCommand, explain
-from gateway.pages.operator import operator
+from gateway.operator import operator
 from gateway.server import settings_warnings
 from inference.dialects import DIALECTS
 

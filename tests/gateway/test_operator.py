@@ -9,8 +9,8 @@ from django.core.mail import EmailMessage
 from django.test import Client
 from pytest_django import Settings
 
+from gateway.operator import operator
 from gateway.pages import mail
-from gateway.pages.operator import operator
 from tests.conftest import OpenAccount, StartGateway
 from tests.servers.process import ROOT
 
@@ -32,7 +32,7 @@ def test_pages_have_the_operator_s_name_in_the_title_and_the_bar(client: Client)
     assert "<title>Sign in · Acme AI</title>" in page
     assert "<span>Acme AI</span>" in page
     assert "Inference Gateway" not in page
-    assert "<title>Not found · Acme AI</title>" in client.get("/nowhere").text
+    assert "<title>Not found · Acme AI</title>" in client.get("/nowhere", headers={"Accept": "text/html"}).text
 
 
 @pytest.mark.usefixtures("acme")
@@ -55,7 +55,7 @@ def test_members_top_up_at_the_page_for_it_or_by_mail(acme: Settings) -> None:
 def test_no_other_file_of_the_logo_s_folder_is_served(acme: Settings) -> None:
     acme.OPERATOR_LOGO = LOGO
     assert finders.find("operator/mark.svg") == str(LOGO)
-    assert finders.find("operator/../css/gateway.css") is None
+    assert finders.find("operator/favicon.svg") is None
 
 
 def test_the_gateway_serves_the_logo_itself(start_gateway: StartGateway, open_account: OpenAccount) -> None:

@@ -1,14 +1,9 @@
 """Describes who operates this gateway: on pages, in mails and on statements."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
-from django.contrib.staticfiles.finders import BaseFinder
-from django.core.checks import CheckMessage
-from django.core.files.storage import FileSystemStorage, Storage
 
 LOGO_PREFIX = "operator"
 
@@ -36,21 +31,3 @@ def operator() -> Operator:
         logo="img/mark.svg" if logo is None else f"{LOGO_PREFIX}/{logo.name}",
         top_up=settings.BILLING_CONTACT_URL or (f"mailto:{settings.OPERATOR_EMAIL}" if settings.OPERATOR_EMAIL else ""),
     )
-
-
-class LogoFinder(BaseFinder):
-    """Serves the operator's logo, and no other file of its folder, as a static file."""
-
-    def check(self, **_kwargs: Any) -> list[CheckMessage]:
-        return []
-
-    def find(self, path: str, **_kwargs: Any) -> str | list[str]:
-        logo: Path | None = settings.OPERATOR_LOGO
-        return str(logo) if logo is not None and path == f"{LOGO_PREFIX}/{logo.name}" else []
-
-    def list(self, _ignore_patterns: Iterable[str] | None) -> Iterator[tuple[str, Storage]]:
-        logo: Path | None = settings.OPERATOR_LOGO
-        if logo is not None:
-            storage = FileSystemStorage(location=logo.parent)
-            storage.prefix = LOGO_PREFIX  # type: ignore[attr-defined]  # as Django's own finder does
-            yield logo.name, storage
