@@ -1,4 +1,4 @@
-"""Adds a hash of the content to the addresses of static files, without collectstatic, and serves the operator's logo."""
+"""Adds a hash of the content to the addresses of static files, and serves the operator's logo."""
 
 import functools
 import hashlib
