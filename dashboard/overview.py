@@ -108,7 +108,6 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
         "rate_warning": rate_warning(account),
         "budget_alerts": alerts_of_periods(account.pk, now.astimezone(UTC).date()),
         "public_url": settings.PUBLIC_URL,
-        "contact": settings.BILLING_CONTACT_URL,
     }
 
 
