@@ -35,12 +35,11 @@ MAILS_PER_DAY = 100  # for one account, renewals included
 ROLES = [(role.value, role.label.capitalize()) for role in (Membership.Role.MEMBER, Membership.Role.OWNER)]
 ROLE_RULE = "Owners also manage members, limits of keys and the low-balance threshold."
 
-SUBJECT = "Invitation to {account} on Inference Gateway"
+SUBJECT = "Invitation to {account} on {product}"
 BODY = """\
-{sender} has invited you to join {account} at {origin} as {role}.
+{sender} invited you to join {account} on {product} as {role}.
 
-To accept, open this link by {end:%d %B %Y, %H:%M} UTC. It works once:
-
+Accept the invitation (expires {end:%-d %B %Y, %H:%M} UTC):
 {link}
 
 If you did not expect this email, you can ignore it.
@@ -75,12 +74,13 @@ def mail(invitation: Invitation, *, by: User | ApiKey) -> None:
     body = BODY.format(
         sender=by.email if isinstance(by, User) else account,
         account=account,
-        origin=settings.PUBLIC_URL,
+        product=settings.OPERATOR_NAME,
         role=invitation.role_in_words,
         end=invitation.expires_at,
         link=link(invitation),
     )
-    send_in_background(EmailMessage(SUBJECT.format(account=account), body, to=[invitation.email]))
+    subject = SUBJECT.format(account=account, product=settings.OPERATOR_NAME)
+    send_in_background(EmailMessage(subject, body, to=[invitation.email]))
 
 
 def invite(account_id: uuid.UUID, email: str, role: str, *, by: User | ApiKey) -> Invitation:

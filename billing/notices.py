@@ -23,15 +23,17 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from accounts.actions import Action
-from accounts.models import ApiKey, Membership, Suspension, User, Webhook
+from accounts.models import Account, ApiKey, Membership, Suspension, User, Webhook
 from accounts.webhooks import events as webhook_events
 from gateway.db.pool import release
 from gateway.edge.rfc3339 import to_text
 from gateway.money import plain
+from gateway.operator import operator
 from gateway.pages import mail
 
+from . import pace_alerts
 from .ledger.spending import end_of, has_budget
-from .models import BalanceLine, BudgetAlert, Notice, Wallet
+from .models import BalanceLine, BudgetAlert, Notice, PaceAlert, Wallet
 
 EVERY_SECONDS = 300.0
 CROSSED_EVERY_SECONDS = 10.0  # crossed lines are found by an index: looking costs two empty reads
@@ -47,6 +49,7 @@ def send_due() -> int:
     """Deletes notices that are over, adds new ones, and sends those that are due. Returns how many mails were sent."""
     now = timezone.now()
     _over(now).delete()
+    _raise_by_pace(now)
     _raise_crossed(now)
     _raise(now)
     _tell_of_expiring_keys(now)
@@ -95,6 +98,9 @@ def _over(now: datetime) -> QuerySet[Notice]:
     over = Q(kind=Notice.Kind.EMPTY, account__wallet__balance__gt=0)
     balance = OuterRef("account__wallet__balance")
     over |= Q(~Exists(BalanceLine.objects.filter(pk=OuterRef("subject"), amount__gte=balance)), kind=Notice.Kind.LOW)
+    raised = PaceAlert.objects.filter(pk=OuterRef("subject"), is_off=False, balance__isnull=False)
+    has_lines = Exists(BalanceLine.objects.filter(account=OuterRef("account")))
+    over |= Q(~Exists(raised) | has_lines | Q(account__wallet__balance__lte=0), kind=Notice.Kind.PACE)
     over |= Q(~Exists(BudgetAlert.objects.filter(pk=OuterRef("subject"))), kind=Notice.Kind.BUDGET)
     over |= Q(kind=Notice.Kind.BUDGET, raised_at__lte=now - TRIED_FOR)  # the alert itself says that it was told
     over |= Q(~Exists(_disabled_webhooks(now).filter(pk=OuterRef("subject"))), kind=Notice.Kind.WEBHOOK)
@@ -132,6 +138,14 @@ def _raise_crossed(now: datetime) -> bool:
     """Adds notices and events of all lines that were crossed and are not told; tells whether there were any."""
     of_budgets, of_balances = _raise_budget_alerts(now), _raise_balance_lines(now)
     return of_budgets or of_balances
+
+
+@transaction.atomic
+def _raise_by_pace(now: datetime) -> None:
+    """Adds notices for the owners of accounts whose balance lasts less than a week."""
+    due = pace_alerts.raise_due(now)
+    Notice.objects.filter(kind=Notice.Kind.PACE, subject__in=due).delete()  # of an earlier time
+    _note_for_owners(Notice.Kind.PACE, [(account_id, account_id) for account_id in due], now)
 
 
 def _raise_budget_alerts(now: datetime) -> bool:
@@ -261,15 +275,16 @@ def _mail(notice: Notice) -> EmailMessage:
     match notice.kind:
         case Notice.Kind.EMPTY:
             subject = f"{account.name} has no credit left"
-            body = f"The balance of {account.name} is {balance}. Requests are refused until you top up."
+            body = f"The balance of {account.name} is {balance}. Requests are refused until you top up.{_top_up()}"
             page = "credit"
         case Notice.Kind.LOW:
             threshold = f"{plain(BalanceLine.objects.get(pk=notice.subject).amount)} {account.currency}"
-            subject = f"{account.name}: the balance is low"
-            body = (
-                f"The balance of {account.name} is {balance}: it has fallen to {threshold} or below. "
-                "Requests are refused at zero."
-            )
+            subject = f"Low balance: {account.name} ({balance} left)"
+            body = f"The balance of {account.name} has fallen to {threshold} or below: {_lasts(account, balance)}"
+            page = "credit"
+        case Notice.Kind.PACE:
+            subject = f"Low balance: {account.name} ({balance} left)"
+            body = f"The balance of {account.name} is less than a week's spending: {_lasts(account, balance)}"
             page = "credit"
         case Notice.Kind.BUDGET:
             alert = BudgetAlert.objects.select_related("policy__key").get(pk=notice.subject)
@@ -316,9 +331,25 @@ def _mail(notice: Notice) -> EmailMessage:
             )
             page = "keys"
     query = f"?account={account.pk}"
-    footer = "You receive this because you own the account. To turn these emails off:"
+    footer = f"You receive this email because you are an owner of {account.name}. To turn these emails off:"
     text = f"{body}\n\n{settings.PUBLIC_URL}/{page}{query}\n\n{footer}\n{settings.PUBLIC_URL}/notifications{query}\n"
     return EmailMessage(subject, text, to=[notice.person.email])
+
+
+def _lasts(account: Account, balance: str) -> str:
+    """Returns the balance, how long it lasts, what happens then, and where to top up."""
+    days = pace_alerts.days_left(account.pk, account.wallet.balance, timezone.now())
+    lasts = "" if days is None else f" and lasts {_about(days)} at the pace of the last week"
+    return f"it is {balance}{lasts}. Requests will be refused when the balance reaches zero.{_top_up()}"
+
+
+def _about(days: int) -> str:
+    return "less than a day" if days == 0 else f"about {days} day{'s' if days > 1 else ''}"
+
+
+def _top_up() -> str:
+    address = operator().top_up.removeprefix("mailto:")
+    return f"\n\nTop up at {address}" if address else ""
 
 
 def _describe(alert: BudgetAlert, account: str, currency: str) -> str:

@@ -1,15 +1,13 @@
 """Shows the page on an account's credit: balance, ledger and statements."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
 from django import forms
-from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -20,19 +18,19 @@ from accounts.models import Account
 from billing.models import LedgerEntry
 from billing.usage import keyset
 from billing.usage.keyset import Page
+from billing.usage.months import Ledger, LedgerSums
 from billing.usage.replica import from_replica
-from billing.usage.statement import FORMATS, InvalidPeriod, Period, StatementTotals, Sum, lines
+from billing.usage.statement import FORMATS, InvalidPeriod, Period, StatementTotals, lines
 from billing.usage.statistics import Days, Scope, Totals
 from gateway.ids import generation_id
-from gateway.server.turns import take_turns
 
 from .parts.access import AccountContext, account_page
 from .parts.downloads import download, refused
 from .parts.funds import WINDOW_DAYS, funds_of, usage_by_day
+from .parts.printed import TooManyRequests, credit_of, is_of_days, number_of, printed
 
 PAGE_ENTRIES = 50
 PRINTED = "html"
-MOST_PRINTED = 50_000  # requests that are read for a printed page
 LAST_SEQ = 2**63 - 1
 OLDEST_MONTH = date(2000, 1, 1)  # no account is that old
 ENTRY_COLUMNS = (
@@ -84,6 +82,16 @@ class Month:
     newer: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class YearOfMonths:
+    """Holds the sums of the months of a year, newest first; `older` and `newer` are the years before and after it."""
+
+    year: int
+    months: list[LedgerSums]
+    older: int | None
+    newer: int | None
+
+
 class StatementForm(forms.Form):
     """Asks for a statement's bounds: UTC days, or moments as in `Period`. The default is this month up to today."""
 
@@ -130,6 +138,7 @@ def credit(request: HttpRequest, current: AccountContext) -> HttpResponse:
     else:
         before, after = _seq(request, "before"), _seq(request, "after")
         ledger = {"ledger": ledger_page(account_id, shown, before=before, after=after)}
+    months = months_of(account_id, request, now)
     bounds = {name: request.GET[name] for name in ("since", "until") if name in request.GET}
     form = StatementForm(bounds or None, now)
     context = {
@@ -142,9 +151,35 @@ def credit(request: HttpRequest, current: AccountContext) -> HttpResponse:
             LedgerView.ALL: "All entries",
         },
         "form": form,
-        "contact": settings.BILLING_CONTACT_URL,
+        "months": months,
+        "presets": presets(now.astimezone(UTC).date()),
     }
     return current.page(request, "credit", context | ledger, form)
+
+
+def months_of(account_id: UUID, request: HttpRequest, now: datetime) -> YearOfMonths:
+    """Returns the sums of each month of the requested `year`, by default of this one. Raises Http404."""
+    ledger, today = Ledger(account_id), now.astimezone(UTC).date()
+    began = ledger.began_at
+    first = today.year if began is None else began.astimezone(UTC).year
+    text = request.GET.get("year", str(today.year))
+    if not (text.isascii() and text.isdigit() and len(text) == 4 and first <= int(text) <= today.year):
+        raise Http404
+    year = int(text)
+    older, newer = (year - 1 if year > first else None), (year + 1 if year < today.year else None)
+    return YearOfMonths(year, ledger.months(year, today), older, newer)
+
+
+def presets(today: date) -> dict[str, Days]:
+    """Returns the periods that the form for statements offers; those that are not over end today."""
+    this_month, this_year = today.replace(day=1), today.replace(month=1, day=1)
+    last_month = this_month - timedelta(days=1)
+    return {
+        "Last month": Days(last_month.replace(day=1), last_month),
+        "This month": Days(this_month, today),
+        "Last year": Days(date(today.year - 1, 1, 1), date(today.year - 1, 12, 31)),
+        "This year": Days(this_year, today),
+    }
 
 
 def month_of(account: Account, days: Days, now: datetime) -> Month:
@@ -159,13 +194,6 @@ def month_of(account: Account, days: Days, now: datetime) -> Month:
         f"{days.first - timedelta(days=1):%Y-%m}" if days.first > first else None,
         f"{days.last + timedelta(days=1):%Y-%m}" if days.last < last else None,
     )
-
-
-def credit_of(account_id: UUID, days: Days) -> list[LedgerEntry]:
-    """Returns the grants and corrections of these days, newest first."""
-    # The filter repeats the condition of the index, so that the index is used, as in `ledger_page`.
-    entries = LedgerEntry.objects.filter(account_id=account_id).exclude(reference=None)
-    return list(entries.filter(created_at__gte=days.since, created_at__lt=days.before).order_by("-seq"))
 
 
 def ledger_page(
@@ -206,41 +234,28 @@ def statement(request: HttpRequest, current: AccountContext) -> HttpResponseBase
         return redirect(f"{reverse('credit')}?{urlencode(fields)}#statement")
     period = form.period
     if chosen == PRINTED:
-        return current.page(request, "statement", printed(current.account, period))
+        return current.page(request, "statement", statement_page(current.account, period))
     blocks, content_type = FORMATS[chosen]
     name = f"{period.since:%Y-%m-%d}-{period.until:%Y-%m-%d}.{chosen}"
     return download(blocks(lines(current.account, period, StatementTotals())), content_type, current, name)
 
 
-@dataclass(slots=True)
-class PrintedDay:
-    """Sums up a day of a printed statement."""
-
-    requests: int = 0
-    cost: Sum = field(default_factory=Sum)
-    energy_wh: Sum = field(default_factory=Sum)
-    carbon_gco2e: Sum = field(default_factory=Sum)
-
-
-def printed(account: Account, period: Period) -> dict[str, Any]:
-    """Returns the values of the printed page: the statement's lines added up by day, or `too_many` requests."""
-    days = Days(period.since.astimezone(UTC).date(), period.until.astimezone(UTC).date())
-    usage = usage_by_day(Scope(account.pk), days, with_errors=False)
-    requests = sum(totals.requests for totals in usage.values())
-    if requests > MOST_PRINTED:
-        return {"period": period, "too_many": requests}
-    by_day: dict[date, PrintedDay] = {}
-    totals = StatementTotals()
-    for line in lines(account, period, totals):
-        take_turns()
-        if line["line"] == "generation":
-            day = by_day.setdefault(date.fromisoformat(str(line["created_at"])[:10]), PrintedDay())
-            day.requests += 1
-            for sums, name in ((day.cost, "cost"), (day.energy_wh, "energy_wh"), (day.carbon_gco2e, "carbon_gco2e")):
-                figure = line[name]
-                sums.add(figure if isinstance(figure, Decimal) else None)
+def statement_page(account: Account, period: Period) -> dict[str, Any]:
+    """Returns the values of the printed page; `too_many` requests instead of sums, if it cannot be read at once."""
+    now, days = timezone.now(), Days(period.since.astimezone(UTC).date(), period.until.astimezone(UTC).date())
+    context = {
+        "period": period,
+        "number": number_of(account, period),
+        "issued": now,
+        "is_over": period.until < now,
+        "is_days": is_of_days(period),
+    }
+    try:
+        page = printed(account, period)
+    except TooManyRequests as error:
+        return context | {"too_many": error.requests}
     entries = [e for e in reversed(credit_of(account.pk, days)) if period.since <= e.created_at <= period.until]
-    return {"period": period, "totals": totals, "days": by_day, "entries": entries}
+    return context | {"page": page, "totals": page.totals, "days": dict(page.days), "entries": entries}
 
 
 def _month(request: HttpRequest, now: datetime) -> Days:

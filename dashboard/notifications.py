@@ -11,6 +11,7 @@ from django.shortcuts import redirect
 from django.utils.html import format_html
 
 from accounts.models import User
+from billing import pace_alerts
 from billing.ledger import balance_lines
 from gateway.money import MAX_MONEY, ExactDecimalFormField, plain
 
@@ -66,18 +67,25 @@ class NotificationsForm(ChangesForm):
         required=False,
         widget=forms.Textarea({"rows": balance_lines.MOST_LINES, "inputmode": "decimal"}),
         help_text=f"Owners get an email when the balance falls to one of these amounts or below: one per line, at most "
-        f"{balance_lines.MOST_LINES}. Leave empty for an email at zero only.",
+        f"{balance_lines.MOST_LINES}. Leave empty to be notified only when credit runs out.",
+    )
+
+    by_pace = forms.BooleanField(
+        label=f"Without thresholds, email owners when the balance would last less than {pace_alerts.PACE_DAYS} days",
+        required=False,
+        help_text="At the pace of the last seven days; once until credit has been added.",
     )
 
     def __init__(self, data: Any, current: AccountContext) -> None:
         account = current.account
         amounts = balance_lines.amounts_of(account.pk) if current.is_owner else []
         initial = {"wants_notices": current.person.wants_notices, "low_balance": amounts}
+        initial["by_pace"] = current.is_owner and not pace_alerts.is_off(account.pk)
         super().__init__(data, initial)
         label = format_html("Low-balance thresholds of <bdi>{}</bdi> ({})", account.name, account.currency)
         self.fields["low_balance"].label = label
         if not current.is_owner:
-            del self.fields["low_balance"]
+            del self.fields["low_balance"], self.fields["by_pace"]
 
 
 @account_page("GET", "HEAD", "POST")
@@ -89,6 +97,8 @@ def notifications(request: HttpRequest, current: AccountContext) -> HttpResponse
             User.objects.filter(pk=current.person.pk).update(wants_notices=form.changes["wants_notices"])
         if "low_balance" in form.changes:
             balance_lines.set_amounts(current.account.pk, form.changes["low_balance"])
+        if "by_pace" in form.changes:
+            pace_alerts.switch(current.account.pk, is_on=form.changes["by_pace"])
         messages.success(request, "Notifications saved.")
         return redirect(page_address("notifications", current.account.pk))
     return current.page(request, "notifications", {"form": form}, form)

@@ -20,9 +20,10 @@ from billing.models import Generation
 from billing.usage.statistics import Days, Scope, Totals
 
 from .parts.access import AccountContext, account_page
-from .parts.choices import Choice, Grouping
+from .parts.choices import NOTHING_BEFORE, Choice, Grouping
 from .parts.funds import WINDOW_DAYS, funds_of, usage_by_day
 from .parts.groups import dearest
+from .parts.request_list import Row, page
 from .parts.routes import listed_models, model_for_example
 
 MOST_LISTED = 5  # models and keys that cost most, and newest requests
@@ -90,15 +91,16 @@ def overview(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 
 def read(account: Account, now: datetime) -> dict[str, Any]:
-    """Returns the values of the page, with thirteen SELECTs by an index, and one more if the currency is not EUR."""
-    newest = newest_requests(account.pk)
+    """Returns the values of the page, with fourteen SELECTs by an index, and one more if the currency is not EUR."""
     days = Days.until(now, WINDOW_DAYS)
+    newest = newest_requests(account.pk, now)
     by_day = usage_by_day(Scope(account.pk), Days.until(now, 2 * WINDOW_DAYS))
+    funds = funds_of(account.pk, by_day, now)
     choices = [Choice(account, "usage", days, str(WINDOW_DAYS), by) for by in (Grouping.MODEL, Grouping.KEY)]
     return {
-        "funds": funds_of(account.pk, by_day, now),
+        "funds": funds,
         "chart": CostChart.of(by_day, days, account),
-        "dearest": [(choice, dearest(choice, MOST_LISTED)) for choice in choices] if newest else [],
+        "dearest": [(choice, dearest(choice, MOST_LISTED)) for choice in choices] if funds.sums.requests else [],
         "requests": newest,
         "listed_models": listed_models(newest),
         "median_first_token_seconds": _median_first_token_seconds(account, days),
@@ -106,14 +108,12 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
         "rate_warning": rate_warning(account),
         "budget_alerts": alerts_of_periods(account.pk, now.astimezone(UTC).date()),
         "public_url": settings.PUBLIC_URL,
-        "contact": settings.BILLING_CONTACT_URL,
     }
 
 
-def newest_requests(account_id: UUID) -> list[Generation]:
-    """Returns the records that the page lists."""
-    records = Generation.objects.filter(account_id=account_id).select_related("key").order_by("-created_at", "-id")
-    return list(records[:MOST_LISTED])
+def newest_requests(account_id: UUID, now: datetime) -> list[Row]:
+    """Returns the requests that the page lists, served or not."""
+    return page(Scope(account_id), Days(NOTHING_BEFORE, now.date()), limit=MOST_LISTED).rows
 
 
 def _median_first_token_seconds(account: Account, days: Days) -> Decimal | None:

@@ -55,7 +55,6 @@ def playground(request: HttpRequest, current: AccountContext) -> HttpResponse:
         "chosen": "" if chosen == PLACEHOLDER_MODEL else chosen,
         "is_offered": any(chosen == model.id for group in groups for model in group.models),
         "funds": {"status": "empty" if Wallet.objects.get(pk=current.account.pk).balance <= 0 else "good"},
-        "contact": settings.BILLING_CONTACT_URL,
         "public_url": settings.PUBLIC_URL,
         "advice": {code: explained.what_to_do for code, explained in BY_CODE.items()}
         | {"": OF_THE_PROVIDER.what_to_do},

@@ -1,50 +1,42 @@
-"""Shows the pages on an account's requests: the list, newest first, and one request in full."""
+"""Shows the pages on an account's requests: the list, its CSV, and one request in full."""
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
-from functools import partial
-from typing import Any, Self, cast
-from uuid import UUID
 
 import orjson
 from django.conf import settings
 from django.core import signing
-from django.db.models import F, Q, QuerySet, Sum
+from django.db.models import F, Q, Sum
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.http import urlencode
 
 from aliases.names import names_of_aliases
 from billing.ledger.endings import ENDINGS
-from billing.models import DailyUsage, FailureDay, Generation, RequestFailure, UsageWatermark
-from billing.usage import keyset
-from billing.usage.keyset import Page, Position, Record, newer_than, older_than
+from billing.models import Generation, RequestFailure
 from billing.usage.replica import from_replica
-from billing.usage.rollups import BEGINNING
-from billing.usage.statistics import Days, Scope
+from billing.usage.statement import csv_blocks
 from catalogue.pricing import numbers_of, without_prices
 from catalogue.routing import health
 from catalogue.routing.health import CallCounts
-from gateway.ids import generation_id, parse_generation_id, parse_request_id, request_id
+from gateway.ids import parse_generation_id, parse_request_id
 from gateway.observing.request_events import Outcome
 
 from .parts import choices
 from .parts.access import AccountContext, account_context, account_page, signed_in_page
 from .parts.advice import explained
-from .parts.filters import FAILURES, NAMES, OUTCOMES, SERVED, filters
+from .parts.downloads import download, refused_choice
+from .parts.filters import NAMES, filters
 from .parts.policy_words import excluded_routes
+from .parts.request_list import CSV_COLUMNS, PAGE_ROWS, RequestFilter, Row, csv_lines, id_range, of_ids, page
 from .parts.routes import listed_models, other_routes
 
-PAGE_ROWS = 50
 LONGEST_SEARCH = 100  # characters of a search that the page shows again
-INSTANT = timedelta(microseconds=1)  # the smallest unit of time in the databases
-
-Row = Generation | RequestFailure
-Window = tuple[datetime, datetime]  # its first moment, and the first moment after it
+OLDEST_FIRST = "oldest"  # in the address
+OF_LIST = ("outcome", "status", "code", "sort")  # fields of its address that other pages do not have
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,62 +48,61 @@ class Tokens:
     price: Decimal | None
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFilter:
-    """Selects which requests are listed: records, failures or both."""
-
-    records: bool = True
-    failures: bool = True
-    conditions: Mapping[str, Any] = field(default_factory=dict)  # for failures
-
-    @classmethod
-    def read(cls, query: Mapping[str, str]) -> Self:
-        """Reads the selection from an address. Raises Http404 for an unknown outcome or status."""
-        outcome, status = query.get("outcome"), query.get("status")
-        if outcome == SERVED and status is None:
-            return cls(failures=False)
-        if (outcome not in (None, *OUTCOMES)) or (status is not None and not re.fullmatch("[1-5][0-9]{2}", status)):
-            raise Http404
-        if outcome is None and status is None:
-            return cls(conditions={"has_record": False})  # a broken stream with a record is listed by its record
-        conditions: dict[str, Any] = {} if outcome in (None, FAILURES) else {"outcome": outcome}
-        return cls(records=False, conditions=conditions if status is None else conditions | {"status": int(status)})
-
-
-EVERYTHING = RequestFilter(conditions={"has_record": False})
-
-
 @account_page()
 @from_replica
 def record_list(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
     """Lists requests. Answers 422 if the days are invalid."""
-    # A search (`q`) for an id leads to its page, in any of the person's accounts.
+    # A search (`q`) for a whole id leads to its page, in any of the person's accounts. The beginning of an id leads to
+    # the page of the only request of this account that has it, or lists those that have it.
     wanted = request.GET.get("q", "").strip()
     choice, form, shown = _read(request, current)
-    if wanted and (address := _address_of(wanted, current, choice)):
-        return redirect(address)
+    matches = _matches(wanted, current)
+    if len(matches) == 1:
+        account_id, address = matches[0].account_id, _address_of(matches[0])
+        return redirect(f"{address}?{choice.query()}" if account_id == current.account.pk else address)
+    is_oldest_first = choice.extra.get("sort") == OLDEST_FIRST
     context = {
         "choice": choice,
         "form": form,
         "searched": wanted[:LONGEST_SEARCH],
-        "usage_address": choice.to("usage", outcome=None, status=None),
+        "matches": matches[:PAGE_ROWS],
+        "has_more_matches": len(matches) > PAGE_ROWS,
+        "usage_address": choice.to("usage", **dict.fromkeys(OF_LIST)),
         "kept_days": settings.GATEWAY_FAILURE_DAYS,
     }
     if not form.errors:
         position = _position(request)
         try:
-            listed = page(choice.scope, choice.days, shown, before=position["before"], after=position["after"])
+            listed = page(choice.scope, choice.days, shown, **position, is_oldest_first=is_oldest_first)
         except signing.BadSignature:
             raise Http404 from None
         context |= {
             "records": listed.rows,
-            "listed_models": listed_models(listed.rows),
-            "older": listed.older and choice.to("usage-records", before=listed.older),
-            "newer": listed.newer and choice.to("usage-records", after=listed.newer),
+            "listed_models": listed_models(matches or listed.rows),
+            "next": listed.older and choice.to("usage-records", before=listed.older),
+            "previous": listed.newer and choice.to("usage-records", after=listed.newer),
+            "is_oldest_first": is_oldest_first,
+            "other_order": choice.to("usage-records", sort=None if is_oldest_first else OLDEST_FIRST),
+            "export_address": choice.to("usage-records-export"),
             "here": choice.query(**position),
             "filters": filters(choice),
+            "is_filtered": bool({*NAMES} & {*choice.narrowing, *choice.extra}),
+            "cleared": choice.to("usage-records", **dict.fromkeys(NAMES)),
         }
     return current.page(request, "usage_records", context, form)
+
+
+@account_page("GET")  # no HEAD: it would read everything for nothing
+@from_replica
+def record_export(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
+    """Streams the requests of the list as CSV. Answers 400 if its days are invalid."""
+    choice, form, shown = _read(request, current)
+    if form.errors:
+        return refused_choice(form)
+    is_oldest_first = choice.extra.get("sort") == OLDEST_FIRST
+    lines = csv_lines(choice.scope, choice.days, shown, is_oldest_first=is_oldest_first)
+    name = f"requests-{choice.days.first}-{choice.days.last}.csv"
+    return download(csv_blocks(lines, CSV_COLUMNS), "text/csv; charset=utf-8", current, name)
 
 
 @signed_in_page()
@@ -153,17 +144,39 @@ def failure_detail(request: HttpRequest, request_id: str) -> HttpResponseBase:
         return redirect("usage-record", generation_id=failure.generation_id)
     choice, _, _ = _read(request, current)
     now = timezone.now()
+    similar, of_similar = _similar(failure, now)
     is_the_providers = bool(failure.region) and failure.outcome in (Outcome.FAILED, Outcome.BROKEN)
     context = {
         "failure": failure,
         "on_route": _on_route(failure, now) if is_the_providers else None,
         "other_routes": other_routes(failure, current.account.currency, now) if is_the_providers else [],
         "explained": explained(failure),
+        "similar": similar,
+        "similar_address": f"{reverse('usage-records')}?{urlencode(of_similar)}",
+        "has_model_page": bool(listed_models([failure])),
         "alias": names_of_aliases(current.account.pk, [failure.alias_id] if failure.alias_id else []),
         "back": choice.to("usage-records", **_position(request)),
         "kept_days": settings.GATEWAY_FAILURE_DAYS,
     }
     return current.page(request, "request_failure", context)
+
+
+def _similar(failure: RequestFailure, now: datetime) -> tuple[int, dict[str, str]]:
+    """Counts the last hour's failures of the same code and route, and returns the fields of the list's address."""
+    begins = now - health.HOUR
+    alike = {"code": failure.code} if failure.code else {"outcome": failure.outcome}
+    place, address = {}, {}
+    if failure.provider and failure.model:
+        place, address = (
+            {"provider": failure.provider, "model": failure.model},
+            {"model": f"{failure.provider}/{failure.model}"},
+        )
+        if failure.region:
+            place["region"] = address["region"] = failure.region
+    rows = RequestFailure.objects.filter(account_id=failure.account_id, created_at__gt=begins, **alike, **place)
+    days = {"since": f"{begins.astimezone(UTC):%Y-%m-%d}", "until": f"{now.astimezone(UTC):%Y-%m-%d}"}
+    found = rows.aggregate(requests=Sum(F("repeated") + 1, default=0))["requests"]
+    return found, {"account": str(failure.account_id), **days, **alike, **address}
 
 
 def _on_route(failure: RequestFailure, now: datetime) -> CallCounts:
@@ -178,149 +191,38 @@ def _on_route(failure: RequestFailure, now: datetime) -> CallCounts:
     return CallCounts(served + others["without_record"], others["failed"])
 
 
-def page(
-    scope: Scope,
-    days: Days,
-    shown: RequestFilter = EVERYTHING,
-    *,
-    before: str | None = None,
-    after: str | None = None,
-    limit: int = PAGE_ROWS,
-) -> Page[Row, str]:
-    """Returns a page of requests with their keys. Raises BadSignature for another account's cursor."""
-
-    def read(cursor: str | None, count: int, is_upwards: bool) -> list[Row]:
-        position: Position | None = None
-        if cursor is not None:
-            created_at, identifier = signing.loads(cursor, salt=_salt(scope.account_id))
-            position = datetime.fromisoformat(created_at), UUID(hex=identifier)
-        found: list[Row] = []
-        for is_wanted, windows, rows in (
-            (shown.records, _windows, select),
-            (shown.failures, partial(_failure_windows, shown=shown), partial(select_failures, shown=shown)),
-        ):
-            ahead = [window for window in windows(scope, days) if _lies_ahead(window, position, is_upwards=is_upwards)]
-            left = count if is_wanted else 0
-            for window in ahead if is_upwards else reversed(ahead):
-                if not left:
-                    break
-                more = rows(scope, window, position, is_upwards=is_upwards)[:left]
-                found += more
-                left -= len(more)
-        return sorted(found, key=lambda row: (row.created_at, row.pk), reverse=not is_upwards)[:count]
-
-    return keyset.page(read, cursor_of, limit, before=before, after=after)
-
-
-def cursor_of(row: Row) -> str:
-    """Signs the row's position for its account."""
-    return signing.dumps([row.created_at.isoformat(), row.pk.hex], salt=_salt(cast(UUID, row.account_id)))
-
-
-def select(scope: Scope, window: Window, position: Position | None, *, is_upwards: bool) -> QuerySet[Generation]:
-    """Selects the records of a window beyond a position, in the order of an index."""
-    return _from(Generation.objects.all(), scope, window, position, is_upwards=is_upwards)
-
-
-def select_failures(
-    scope: Scope, window: Window, position: Position | None, *, is_upwards: bool, shown: RequestFilter
-) -> QuerySet[RequestFailure]:
-    """Selects the failures of a window beyond a position, in the order of an index."""
-    rows = RequestFailure.objects.filter(**shown.conditions)
-    return _from(rows, scope, window, position, is_upwards=is_upwards)
-
-
-def _from(
-    rows: QuerySet[Record], scope: Scope, window: Window, position: Position | None, *, is_upwards: bool
-) -> QuerySet[Record]:
-    conditions = scope.of_records
-    if scope.key_id is not None:  # checks the account of the key instead of the row, so that the key's index is used
-        conditions["key__account_id"] = conditions.pop("account_id")
-    rows = rows.filter(**conditions, created_at__gte=window[0], created_at__lt=window[1]).select_related("key")
-    rows = rows.order_by(*(("created_at", "id") if is_upwards else ("-created_at", "-id")))
-    if position is None:
-        return rows
-    return newer_than(rows, position) if is_upwards else older_than(rows, position)
-
-
 def _read(request: HttpRequest, current: AccountContext) -> tuple[choices.Choice, choices.DaysForm, RequestFilter]:
     query = {name: value for name, value in request.GET.dict().items() if value or name not in NAMES}
-    extra = ("outcome", "status")
-    choice, form = choices.read(query, current.account, "usage-records", timezone.now(), extra=extra)
+    if query.get("sort") not in (None, OLDEST_FIRST):
+        raise Http404
+    choice, form = choices.read(query, current.account, "usage-records", timezone.now(), extra=OF_LIST)
     return choice, form, RequestFilter.read(query)
 
 
-def _address_of(searched: str, current: AccountContext, choice: choices.Choice) -> str | None:
-    """Returns the address of the request with this id. In the same account, its page leads back to the list."""
-    id_ = parse_generation_id(searched.lower()) or parse_request_id(searched.lower())
-    if id_ is None:
-        return None
-    addresses = (
-        (Generation, reverse("usage-record", args=[generation_id(id_)])),
-        (RequestFailure, reverse("usage-failure", args=[request_id(id_)])),
-    )
-    for table, address in addresses:
-        rows = table._default_manager.filter(pk=id_, account__in=[account.pk for account in current.accounts])
-        for account_id in rows.values_list("account", flat=True):
-            return f"{address}?{choice.query()}" if account_id == current.account.pk else address
-    return None
+def _matches(searched: str, current: AccountContext) -> list[Row]:
+    """Returns the requests whose id begins with a text, newest first, and one more than a page if there are as many."""
+    ids = id_range(searched)
+    if ids is None:
+        return []
+    own = of_ids(current.account.pk, ids, PAGE_ROWS + 1)
+    if own or ids[0] != ids[1]:
+        return own
+    return [row for account in current.accounts if account != current.account for row in of_ids(account.pk, ids, 1)]
+
+
+def _address_of(row: Row) -> str:
+    if isinstance(row, RequestFailure):
+        return reverse("usage-failure", args=[row.request_id])
+    return reverse("usage-record", args=[row.public_id])
 
 
 def _position(request: HttpRequest) -> dict[str, str | None]:
     return {name: request.GET.get(name) for name in ("before", "after")}
 
 
-def _salt(account_id: UUID) -> str:
-    return f"billing.usage_records/{account_id.hex}"  # unchanged, since people have bookmarked addresses with it
-
-
-def _lies_ahead(window: Window, position: Position | None, *, is_upwards: bool) -> bool:
-    begins, ends = window
-    return position is None or (position[0] < ends if is_upwards else begins <= position[0])
-
-
-def _windows(scope: Scope, days: Days) -> Iterator[Window]:
-    """Yields the windows of time to search, oldest first."""
-    # The indexes begin with the account or the key only, and requests narrowed further may be rare: they are looked for
-    # on the days that have some according to the rollups, and in the tail, which is not rolled up yet.
-    if scope == Scope(scope.account_id, scope.key_id):
-        yield days.since, days.before
-        return
-    mark = UsageWatermark.objects.filter(account_id=scope.account_id).values_list("rolled_until", flat=True).first()
-    tail_begins = BEGINNING if mark is None else mark + INSTANT
-    rows = DailyUsage.objects.filter(**scope.of_rows, day__range=(days.first, days.last))
-    for begins, ends in _runs(list(rows.order_by("day").values_list("day", flat=True).distinct())):
-        if begins < tail_begins:
-            yield begins, min(ends, tail_begins)
-    if tail_begins < days.before:
-        yield max(tail_begins, days.since), days.before
-
-
-def _failure_windows(scope: Scope, days: Days, *, shown: RequestFilter) -> Iterator[Window]:
-    # As `_windows`, but without a tail, since failures are counted when they are written. They have no tags.
-    if scope.tag is not None:
-        return
-    conditions = {name: value for name, value in shown.conditions.items() if name != "has_record"}
-    if not conditions and scope == Scope(scope.account_id, scope.key_id):
-        yield days.since, days.before
-        return
-    counts = FailureDay.objects.filter(**scope.of_rows, **conditions, day__range=(days.first, days.last))
-    yield from _runs(list(counts.order_by("day").values_list("day", flat=True).distinct()))
-
-
-def _runs(days: list[date]) -> Iterator[Window]:
-    """Joins days that follow each other into one window."""
-    while days:
-        first = days[0]
-        length = sum(1 for number, day in enumerate(days) if (day - first).days == number)
-        run = Days(first, days[length - 1])
-        yield run.since, run.before
-        days = days[length:]
-
-
 def _tokens(record: Generation) -> list[Tokens]:
     price, is_embedding = record.billed_price, record.endpoint == Generation.Endpoint.EMBEDDING
-    for_how_long = "" if record.cache_write_1h_tokens is None else " for 5 minutes"
+    for_how_long = "" if record.cache_write_1h_tokens is None else " (5 min TTL)"
     kinds = (
         ("Prompt", record.uncached_prompt_tokens, None if price is None else price.prompt),
         ("Cached prompt", record.cache_read_tokens, None if price is None else price.of_cache_read),
@@ -329,7 +231,7 @@ def _tokens(record: Generation) -> list[Tokens]:
             record.cache_write_5m_tokens,
             None if price is None else price.of_cache_write_5m,
         ),
-        ("Cache write for 1 hour", record.cache_write_1h_tokens, None if price is None else price.of_cache_write_1h),
+        ("Cache write (1 h TTL)", record.cache_write_1h_tokens, None if price is None else price.of_cache_write_1h),
         ("Completion", record.completion_tokens, None if is_embedding or price is None else price.completion),
         ("of which reasoning", record.reasoning_tokens, None),
     )

@@ -32,7 +32,7 @@ from gateway.pages.mail import send_in_background
 
 from .parts.access import context_of_named_account, login_required
 
-RESET_SUBJECT = "Reset your password for Inference Gateway"
+RESET_SUBJECT = "Reset your password for {product}"
 RESET_BODY = """\
 Someone asked to reset the password of {email} at {origin}.
 
@@ -286,4 +286,4 @@ def _reset_mail(person: User) -> EmailMessage:
         minutes=settings.PASSWORD_RESET_TIMEOUT // 60,
         link=f"{settings.PUBLIC_URL}{reverse('password-reset-link', args=[uid, token])}",
     )
-    return EmailMessage(RESET_SUBJECT, body, to=[person.email])
+    return EmailMessage(RESET_SUBJECT.format(product=settings.OPERATOR_NAME), body, to=[person.email])

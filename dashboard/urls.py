@@ -55,6 +55,7 @@ urlpatterns = [
     path("usage", usage.usage, name="usage"),
     path("usage/export", usage.usage_export, name="usage-export"),
     path("usage/records", records.record_list, name="usage-records"),
+    path("usage/records/export", records.record_export, name="usage-records-export"),
     path("usage/records/<str:generation_id>", records.record_detail, name="usage-record"),
     path("usage/failures/<str:request_id>", records.failure_detail, name="usage-failure"),
     path("carbon", carbon.carbon, name="carbon"),

@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable
+from email.utils import formataddr
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,26 @@ def _one_of(name: str, default: str, *others: str) -> str:
     return value
 
 
+def _matching(name: str, default: str, pattern: str, wanted: str) -> str:
+    value: str = env.str(name, default).replace("\\n", "\n").strip()  # a file of variables has no line breaks
+    if not re.fullmatch(pattern, value) or not value.replace("\n", "").isprintable():
+        raise ImproperlyConfigured(f"{name} is {wanted}.")
+    return value
+
+
+def _logo() -> Path | None:
+    wanted = "OPERATOR_LOGO is the path of an SVG or PNG file of at most 64 KiB."
+    given: str = env.str("OPERATOR_LOGO", "")
+    if not given:
+        return None
+    path = BASE_DIR / given
+    content: bytes = _read(path.read_bytes, wanted)
+    is_image = {".svg": b"<svg" in content, ".png": content.startswith(b"\x89PNG\r\n\x1a\n")}.get(path.suffix, False)
+    if not is_image or len(content) > 64 * 1024 or not re.fullmatch(r"[\w.-]+", path.name, re.ASCII):
+        raise ImproperlyConfigured(wanted)
+    return path
+
+
 def _secret_key() -> str:
     # There is no default: anybody could know it.
     from_environment = os.environ.get("SECRET_KEY")  # django-environ would look up a name after a leading `$`
@@ -123,6 +144,16 @@ if not re.fullmatch(r"https?://[\w.-]+(:\d+)?|https?://\[[0-9a-f:]+\](:\d+)?", P
 BILLING_CONTACT_URL = env.str("BILLING_CONTACT_URL", "")  # the page where members can ask for credit
 if BILLING_CONTACT_URL and not re.fullmatch(r"(https?://|mailto:)\S+", BILLING_CONTACT_URL):
     raise ImproperlyConfigured("BILLING_CONTACT_URL begins with https://, http:// or mailto:.")
+ONE_ADDRESS = r"[^\s@<>]+@[^\s@<>]+"
+OPERATOR_NAME = _matching(
+    "OPERATOR_NAME", "Inference Gateway", r'[^\n<>@"]{1,60}', 'one line of up to 60 characters without <>@"'
+)
+OPERATOR_ADDRESS = _matching("OPERATOR_ADDRESS", "", r"(.{0,100}\n){0,7}.{0,100}", r"up to 8 lines, separated by \n")
+OPERATOR_EMAIL = _matching("OPERATOR_EMAIL", "", f"({ONE_ADDRESS})?", "an address such as billing@example.com")
+OPERATOR_VAT_ID = _matching(
+    "OPERATOR_VAT_ID", "", r"([A-Za-z0-9][\w ./+*-]{0,39})?", "letters and digits, such as DE123456789"
+)
+OPERATOR_LOGO = _logo()
 BEHIND_TLS = urlsplit(PUBLIC_URL).scheme == "https"
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
@@ -242,7 +273,7 @@ TEMPLATES = [
         "DIRS": [RESOURCES_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
-            "builtins": ["gateway.templatetags.loops"],
+            "builtins": ["gateway.templatetags.loops", "gateway.templatetags.operator"],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
@@ -391,7 +422,7 @@ MFA_ADAPTER = "accounts.second_factors.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
 MFA_RECOVERY_CODES_SHOW_ONCE = True
-MFA_TOTP_ISSUER = "Inference Gateway"
+MFA_TOTP_ISSUER = OPERATOR_NAME
 MFA_TOTP_TOLERANCE = 1  # a code also works in the 30 seconds before and after its own
 
 REST_FRAMEWORK = {
@@ -413,6 +444,11 @@ FORMAT_MODULE_PATH = "gateway.pages.formats"
 
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [RESOURCES_DIR / "static"]
+STATICFILES_FINDERS = ["django.contrib.staticfiles.finders.FileSystemFinder"]
+STATICFILES_FINDERS += [
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "gateway.pages.static_files.LogoFinder",
+]
 WHITENOISE_ROOT = RESOURCES_DIR / "static" / "root"  # served at the root, for example /favicon.ico
 WHITENOISE_USE_FINDERS = True  # serves from the source tree: no collectstatic between clone and run
 WHITENOISE_MAX_AGE = 7 * 24 * 3600  # seconds; a changed file gets another address
@@ -437,8 +473,9 @@ EMAIL_CONFIG = _read(
     "EMAIL_URL is consolemail:// or smtp://user:password@host:port (smtp+tls, smtp+ssl).",
 )
 vars().update(EMAIL_CONFIG)
-DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.str("EMAIL_FROM", f"no-reply@{urlsplit(PUBLIC_URL).hostname}")
-if not re.fullmatch(r"[^\s@<>]+@[^\s@<>]+|[^@<>\r\n]+ <[^\s@<>]+@[^\s@<>]+>", DEFAULT_FROM_EMAIL):
+NO_REPLY = formataddr((OPERATOR_NAME, f"no-reply@{urlsplit(PUBLIC_URL).hostname}"))
+DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.str("EMAIL_FROM", NO_REPLY)
+if not re.fullmatch(rf"{ONE_ADDRESS}|[^@<>\r\n]+ <{ONE_ADDRESS}>", DEFAULT_FROM_EMAIL):
     raise ImproperlyConfigured("EMAIL_FROM is an address, or a name with the address in angle brackets.")
 
 # The OpenTelemetry SDK reads it too, with the other OTEL_ variables (`gateway.observing.tracing`).

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -62,7 +63,7 @@ def markdown(_request: HttpRequest, name: str) -> HttpResponse:
 def llms(request: HttpRequest) -> HttpResponse:
     """Lists the documents with their addresses as Markdown, as https://llmstxt.org proposes."""
     _title, summary, *sections = documents.path_of(INDEX).read_text(encoding="utf-8").split("\n\n")
-    text = "\n\n".join(["# Inference Gateway", f"> {summary}", *sections])
+    text = "\n\n".join([f"# {settings.OPERATOR_NAME}", f"> {summary}", *sections])
     folder = request.build_absolute_uri(reverse("docs-markdown", args=[INDEX])).removesuffix(f"{INDEX}.md")
     return HttpResponse(text.replace("](", f"]({folder}"), content_type="text/plain; charset=utf-8")
 
@@ -135,7 +136,7 @@ def _account_of(request: HttpRequest) -> AccountContext | None:
 
 def _samples_for(current: AccountContext | None) -> Samples:
     now = timezone.now()
-    return samples(model_for_example(newest_requests(current.account.pk), now) if current else None, now)
+    return samples(model_for_example(newest_requests(current.account.pk, now), now) if current else None, now)
 
 
 def _query_string(current: AccountContext | None) -> str:

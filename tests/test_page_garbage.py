@@ -23,7 +23,8 @@ LONG = "x" * 300
 JUNK = (NUL, NOT_UTF8, HUGE, TOO_BIG, LONG, "0001-01-01", "9999-12-31", "http://[")
 # These are the parameters that each page reads in addition to the account; all other pages read only the account.
 DAYS = ("since", "until", "days")
-NARROWING = ("by", "key", "alias", "model", "region")
+NARROWING = ("by", "key", "alias", "model", "region", "tag")
+OF_LIST = ("outcome", "status", "code", "sort")
 PARAMETERS = {
     "login": ("next",),
     "keys": ("before",),
@@ -33,8 +34,9 @@ PARAMETERS = {
     "usage-export": (*DAYS, *NARROWING),
     "carbon": (*DAYS, *NARROWING),
     "carbon-export": (*DAYS, *NARROWING),
-    "usage-records": (*DAYS, *NARROWING, "before", "after", "q", "outcome", "status"),
-    "usage-failure": (*DAYS, *NARROWING, "before", "after", "outcome", "status"),
+    "usage-records": (*DAYS, *NARROWING, *OF_LIST, "before", "after", "q"),
+    "usage-records-export": (*DAYS, *NARROWING, *OF_LIST),
+    "usage-failure": (*DAYS, *NARROWING, *OF_LIST, "before", "after"),
     "usage-record": (*DAYS, *NARROWING, "before", "after"),
     "models": ("q", "jurisdiction", "modality", "provider", "storage", "transfer", "everything", "sort", "page"),
     "model": ("sort", "route", "everything"),

@@ -23,6 +23,7 @@ BAD_BY_KIND = {
     "address": ["9100", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "::1:9100", "127.0.0.1:8000", ""],
     "rate": ["0/m", "100", "100/", "100/0m", "m/100", "1200/min", "-1/m", "never", ""],
     "one_of": ["some", "xml", ""],
+    "matching": ["\x07"],
 }
 BY_KIND = {name: BAD_BY_KIND[kind] for kind, name in re.findall(r'= _(\w+)\("([A-Z_]+)"', Path(SETTINGS).read_text())}
 BAD = BY_KIND | {
@@ -42,6 +43,11 @@ BAD = BY_KIND | {
     "GATEWAY_MAX_UPSTREAM_BYTES": ["0", "64M"],
     "GATEWAY_WEBHOOK_HOSTS": ["https://hooks.lan", "10.1.0.0/33", "10.1.0.1/16", "hooks.lan:80", "a b", "1.2.3.4.5/8"],
     "PUBLIC_URL": ["gateway.example", "ftp://gateway.example", "https://", "https://a b", "https://x/path", ""],
+    "OPERATOR_NAME": ["", "Acme\\nAI", "Acme <ai@acme.example>", "x" * 61, "Acme\x07"],
+    "OPERATOR_ADDRESS": ["x" * 101, "\\n".join("123456789"), "1 Road\x07"],
+    "OPERATOR_EMAIL": ["acme.example", "Acme <ai@acme.example>", "ai@acme@example"],
+    "OPERATOR_VAT_ID": ["<b>", "x" * 41, "DE1\\nDE2"],
+    "OPERATOR_LOGO": ["/nowhere/logo.svg", "README.md", "static/css/gateway.css", "https://acme.example/logo.svg"],
     "EMAIL_FROM": ["nonsense", "", "a@b@c", "Name <nobody>", "Name <a@b>\r\nBcc: <c@d>"],
     "EMAIL_URL": ["nonsense", "foo://x", "smtp://u:p@h:port/"],
     "CACHE_URL": ["memcached://127.0.0.1", "redis://", "redis://:hunter2@127.0.0.1:port/0", "redis", ""],
@@ -190,8 +196,19 @@ def test_switches_take_the_usual_words(read: Any, word: str, on: bool) -> None:
 
 
 def test_mails_come_from_the_public_host_or_whom_one_names(read: Any) -> None:
-    assert read(PUBLIC_URL="https://gateway.example:8443")["DEFAULT_FROM_EMAIL"] == "no-reply@gateway.example"
+    assert read(PUBLIC_URL="https://gateway.example:8443")["DEFAULT_FROM_EMAIL"] == (
+        "Inference Gateway <no-reply@gateway.example>"
+    )
+    assert read(OPERATOR_NAME="Acme AI")["DEFAULT_FROM_EMAIL"] == "Acme AI <no-reply@gateway.example>"
     assert read(EMAIL_FROM="Acme AI <ai@acme.example>")["DEFAULT_FROM_EMAIL"] == "Acme AI <ai@acme.example>"
+
+
+def test_the_operator_has_a_name_an_address_of_several_lines_and_a_logo(read: Any) -> None:
+    found = read(OPERATOR_ADDRESS=r"1 Road\n75002 Paris", OPERATOR_LOGO="static/img/mark.svg", OPERATOR_NAME=None)
+    assert found["OPERATOR_NAME"] == found["MFA_TOTP_ISSUER"] == "Inference Gateway"
+    assert found["OPERATOR_ADDRESS"] == "1 Road\n75002 Paris"
+    assert found["OPERATOR_LOGO"] == ROOT / "static" / "img" / "mark.svg"
+    assert read(OPERATOR_LOGO="")["OPERATOR_LOGO"] is None
 
 
 @pytest.mark.process

@@ -7,6 +7,7 @@ from .generation import FLAGS, IMPLAUSIBLE_USAGE, MALFORMED_EVENT, ZERO_USAGE, G
 from .idempotent_request import IdempotentRequest
 from .ledger import ImmutableRow, LedgerEntry, OverdraftAlert, Wallet
 from .notices import Notice
+from .pace_alert import PaceAlert
 from .request_failures import LONGEST_ASKED, LONGEST_MESSAGE, NOBODY, FailureDay, RequestFailure
 from .spending import BudgetAlert, Spending
 from .terms import FROZEN, FrozenColumns, FrozenTerms, content_id
@@ -34,6 +35,7 @@ __all__ = [
     "LedgerEntry",
     "Notice",
     "OverdraftAlert",
+    "PaceAlert",
     "RequestFailure",
     "Spending",
     "UsageWatermark",

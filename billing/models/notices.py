@@ -9,13 +9,14 @@ from gateway.ids import uuid7
 class Notice(models.Model):
     """Records a mail to a person about an event, sent or due. `subject` is the id of what it is about.
 
-    That is the account (EMPTY), a BalanceLine (LOW), a BudgetAlert (BUDGET), a key, a suspension or a webhook.
+    That is the account (EMPTY, PACE), a BalanceLine (LOW), a BudgetAlert (BUDGET), a key, a suspension or a webhook.
     """
 
     class Kind(models.TextChoices):
         """Lists the events."""
 
         LOW = "low", "balance is low"
+        PACE = "pace", "balance lasts a week"
         EMPTY = "empty", "no credit left"
         BUDGET = "budget", "budget is spent in part"
         EXPIRY = "expiry", "key expires"

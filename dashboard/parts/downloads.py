@@ -4,6 +4,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
+from django.forms import BaseForm
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseBase, StreamingHttpResponse
 from django.utils import timezone
 from django.utils.http import content_disposition_header
@@ -29,7 +30,7 @@ def chosen_csv(
     """Streams the lines of the choice in the address as CSV. Answers 400 if its days are invalid."""
     choice, form = choices.read(request.GET.dict(), current.account, f"{page}-export", timezone.now())
     if form.errors:
-        return refused("\n".join(f"{name}: {error}" for name, errors in form.errors.items() for error in errors))
+        return refused_choice(form)
     by = f"-by-{choice.by}" if page == "usage" else ""
     name = f"{page}-{choice.days.first}-{choice.days.last}{by}.csv"
     return download(csv_blocks(lines(choice), columns(choice)), "text/csv; charset=utf-8", current, name)
@@ -57,6 +58,11 @@ def download(blocks: Iterator[str], content_type: str, current: AccountContext, 
 def refused(message: str) -> HttpResponse:
     """Answers 400 with plain text, which cannot be mistaken for the file."""
     return HttpResponseBadRequest(f"{message}\n", content_type="text/plain; charset=utf-8")
+
+
+def refused_choice(form: BaseForm) -> HttpResponse:
+    """Answers 400 with the errors of the form, a line each."""
+    return refused("\n".join(f"{name}: {error}" for name, errors in form.errors.items() for error in errors))
 
 
 def _in_file_name(name: str) -> str:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from accounts.models import ApiKey
 from aliases.names import names_of_aliases
-from billing.models import NO_ALIAS, DailyUsage, FailureDay
+from billing.models import NO_ALIAS, DailyUsage, FailureDay, RequestFailure
 from billing.usage.statistics import NO_TAG
 from gateway.observing.request_events import Outcome
 from gateway.server.turns import take_turns
@@ -21,14 +21,15 @@ SERVED, FAILURES = "served", "failures"
 # The outcomes of requests, as in addresses and as on pages; all but the first two are outcomes of failures.
 OUTCOMES = {
     SERVED: "Served",
-    FAILURES: "All failures",
+    FAILURES: "Failed (all)",
     Outcome.REFUSED.value: "Refused (4xx)",
     Outcome.FAILED.value: "Failed (5xx)",
     Outcome.BROKEN.value: "Broken streams",
     Outcome.CLIENT_LEFT.value: "Client disconnected",
 }
-NAMES = ("outcome", "status", "model", "key", "region", "alias", "tag")
+NAMES = ("outcome", "status", "code", "model", "key", "region", "alias", "tag")
 MOST_KEYS = 500
+MOST_FAILURES = 1000  # the newest, whose codes are offered
 MOST_GROUPS = 2000  # of routes, aliases and tags, in the days that are shown
 
 
@@ -51,7 +52,7 @@ class Filter:
 
 
 def filters(choice: Choice) -> list[Filter]:
-    """Returns the seven filters, with the chosen values among the options even if the days have no such request."""
+    """Returns the filters, with the chosen values among the options even if the days have no such request."""
     chosen = {**choice.narrowing, **choice.extra}
     models, regions, aliases, tags, statuses = _groups(choice)
     if choice.model:
@@ -64,13 +65,15 @@ def filters(choice: Choice) -> list[Filter]:
         aliases.add(choice.alias_id)
     alias_names = ((str(id_), alias.text) for id_, alias in names_of_aliases(choice.account.pk, aliases).items())
     statuses |= {chosen["status"]} if "status" in chosen else set()
+    codes = _codes(choice) | ({chosen["code"]} if "code" in chosen else set())
     texts: tuple[tuple[str, str, Iterable[tuple[str, str]]], ...] = (
-        ("outcome", "Outcome", OUTCOMES.items()),
+        ("outcome", "Status", OUTCOMES.items()),
         ("status", "Error status", ((each, each) for each in sorted(statuses))),
+        ("code", "Error code", ((each, each) for each in sorted(codes))),
         ("model", "Model", ((each, each) for each in sorted(models))),
         ("key", "Key", _keys(choice)),
-        ("region", "Region", ((each, each) for each in sorted(regions))),
         ("alias", "Alias", [(WITHOUT_ALIAS, "None"), *sorted(alias_names, key=itemgetter(1))]),
+        ("region", "Region", ((each, each) for each in sorted(regions))),
         ("tag", "Tag", [(WITHOUT_TAG, "None"), *((each, each) for each in sorted(tags))]),
     )
     return [
@@ -92,6 +95,13 @@ def _keys(choice: Choice) -> list[tuple[str, str]]:
         )
         for key in keys
     ]
+
+
+def _codes(choice: Choice) -> set[str]:
+    """Returns the error codes of the newest failures in the days."""
+    days = {"created_at__gte": choice.days.since, "created_at__lt": choice.days.before}
+    newest = RequestFailure.objects.filter(account_id=choice.account.pk, **days).order_by("-created_at", "-id")
+    return {code for code in newest.values_list("code", flat=True)[:MOST_FAILURES] if code}
 
 
 def _groups(choice: Choice) -> tuple[set[str], set[str], set[UUID], set[str], set[str]]:

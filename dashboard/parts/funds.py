@@ -8,10 +8,10 @@ from enum import StrEnum
 from uuid import UUID
 
 from billing.models import Wallet
+from billing.pace_alerts import PACE_DAYS, Alerts, alerts_of
 from billing.usage.statistics import Days, GroupColumn, Scope, Totals, breakdown
 
 WINDOW_DAYS = 30  # UTC days, today included
-PACE_DAYS = 7  # the days whose mean cost is the rate of spending
 LOW_BALANCE_DAYS = 7  # a week is long enough for a bank transfer to arrive
 
 
@@ -30,6 +30,12 @@ class Funds:
     balance: Decimal
     sums: Totals
     pace: Decimal
+    account_id: UUID
+    week: Decimal  # the cost of the last seven days, today included
+
+    def alerts(self) -> Alerts:
+        """Returns what the account's owners are alerted to."""
+        return alerts_of(self.account_id)
 
     @property
     def days_left(self) -> int | None:
@@ -55,7 +61,8 @@ def funds_of(account_id: UUID, by_day: Mapping[date, Totals], now: datetime) -> 
     days = Days.until(now, WINDOW_DAYS)
     window = {day: totals for day, totals in by_day.items() if day >= days.first}
     sums = sum(window.values(), Totals())
-    return Funds(Wallet.objects.get(pk=account_id).balance, sums, _pace(window, days.last))
+    week = _week(window, days.last)
+    return Funds(Wallet.objects.get(pk=account_id).balance, sums, _pace(window, days.last), account_id, week)
 
 
 def _pace(window: Mapping[date, Totals], today: date) -> Decimal:
@@ -64,6 +71,10 @@ def _pace(window: Mapping[date, Totals], today: date) -> Decimal:
     spent = {day: totals.cost for day, totals in window.items() if totals.cost}
     if not spent:
         return Decimal(0)
-    week = sum((cost for day, cost in spent.items() if day > today - timedelta(days=PACE_DAYS)), Decimal(0))
     since_first = sum(spent.values(), Decimal(0)) / ((today - min(spent)).days + 1)
-    return max(week / PACE_DAYS, since_first)
+    return max(_week(window, today) / PACE_DAYS, since_first)
+
+
+def _week(window: Mapping[date, Totals], today: date) -> Decimal:
+    first = today - timedelta(days=PACE_DAYS - 1)
+    return sum((totals.cost for day, totals in window.items() if totals.cost and day >= first), Decimal(0))

@@ -237,7 +237,7 @@ def other_routes(failure: RequestFailure, currency: str, now: datetime) -> list[
     return list(lines_of(routes, catalogue, view, currency, health.recent_calls(now)))
 
 
-def model_for_example(newest: Iterable[Generation], now: datetime) -> str:
+def model_for_example(newest: Iterable[Generation | RequestFailure], now: datetime) -> str:
     """Returns the model of the newest of these requests that is a chat and would be answered now, or one to try."""
     try:
         catalogue = snapshot.current()
@@ -246,7 +246,7 @@ def model_for_example(newest: Iterable[Generation], now: datetime) -> str:
     today = quota.day_of(now)
     view = View(today, quota.held(catalogue.with_quota, today))
     for record in newest:
-        offer = catalogue.offers.get((record.provider, record.model))
+        offer = catalogue.offers.get((record.provider, record.model)) if isinstance(record, Generation) else None
         if record.endpoint not in CHATS or offer is None or offer.modality != Modality.CHAT:
             continue
         if served_now(offer, view):

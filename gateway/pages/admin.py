@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -31,7 +32,7 @@ from ..server.turns import take_turns
 
 logger = logging.getLogger(__name__)
 
-admin.site.site_header = admin.site.site_title = "Inference Gateway"
+admin.site.site_header = admin.site.site_title = settings.OPERATOR_NAME
 admin.site.index_title = "Administration"
 admin.site.enable_nav_sidebar = False  # the tables need the space
 # Django sends no signal when it writes the history of many rows at once, so `log_to_server` would miss it.

@@ -13,6 +13,7 @@ from django.core.mail import EmailMessage, get_connection
 from django.utils.encoding import punycode
 
 from ..db.outages import Outage
+from ..operator import operator
 
 logger = logging.getLogger(__name__)
 outage = Outage("a mail could not be sent", logger.error)
@@ -31,6 +32,7 @@ def send(message: EmailMessage) -> None:
     message.extra_headers = (
         NO_AUTOMATIC_REPLIES | {"Message-ID": make_msgid(domain=punycode(domain))} | message.extra_headers
     )
+    message.body += _signature()
     message.connection = get_connection(timeout=STEP_SECONDS)
     message.send()
 
@@ -49,6 +51,13 @@ def finish(seconds: float = STOP_SECONDS) -> None:
     for thread in list(_under_way):
         if thread.is_alive():
             thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _signature() -> str:
+    """Returns the operator's name, address and email as the last lines of a mail, if the settings have any of them."""
+    me = operator()
+    lines = [me.name, *me.address, *filter(None, [me.email])]
+    return "\n-- \n" + "\n".join(lines) + "\n" if len(lines) > 1 else ""
 
 
 def _send(message: EmailMessage) -> None:

@@ -115,7 +115,7 @@ def _scaled(value: Decimal | None, units: tuple[str, ...]) -> SafeString:
     rounded = Context(prec=DIGITS, rounding=ROUND_HALF_EVEN).plus(value)
     steps = min(max(0, rounded.adjusted() // 3), len(units) - 1) if value else 0
     shown = _data(value, _rounded(value.scaleb(-3 * steps)), f" {units[0]}".rstrip())
-    return format_html('{} <span class="unit">{}</span>', shown, units[steps])
+    return format_html('<span class="quantity">{} <span class="unit">{}</span></span>', shown, units[steps])
 
 
 def _four_decimals(amount: Decimal, *, plus: str) -> str:

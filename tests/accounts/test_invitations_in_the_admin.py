@@ -49,7 +49,7 @@ def test_an_invitation_of_staff_is_that_of_owners(
     (message,) = mailoutbox
     invitation = Invitation.objects.get()
     assert (message.to, message.subject) == ([GUEST], "Invitation to Northwind on Inference Gateway")
-    assert f"{SUPPORT} has invited you to join Northwind" in message.body
+    assert f"{SUPPORT} invited you to join Northwind on Inference Gateway" in message.body
     assert invitations.link(invitation) in message.body
     line = LogEntry.objects.get()
     assert (line.user.email, line.object_id) == (SUPPORT, str(account.pk))

@@ -16,6 +16,7 @@ from billing.models import (
     LedgerEntry,
     Notice,
     OverdraftAlert,
+    PaceAlert,
     Spending,
     UsageWatermark,
     Wallet,
@@ -35,6 +36,7 @@ DISTRIBUTED: frozenset[type[Model]] = frozenset(
         Spending,
         BudgetAlert,
         BalanceLine,
+        PaceAlert,
     }
 )
 DISTRIBUTION_COLUMN = "account_id"

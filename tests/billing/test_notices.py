@@ -64,9 +64,9 @@ def test_a_balance_below_the_accounts_threshold_is_announced_once_until_it_has_r
     take(account, "-4.999")
     assert mailed() == []
     take(account, "-0.002")
-    assert mailed() == [(OWNER, "Acme: the balance is low")]
+    assert mailed() == [(OWNER, "Low balance: Acme (4.99 EUR left)")]
     body = str(mail.outbox[0].body)
-    assert "The balance of Acme is 4.99 EUR: it has fallen to 5.00 EUR or below. Requests are refused at zero." in body
+    assert "The balance of Acme has fallen to 5.00 EUR or below: it is 4.99 EUR." in body
     assert f"https://gateway.example/credit?account={account.pk}" in body
     assert f"https://gateway.example/notifications?account={account.pk}" in body
     take(account, "-1")
@@ -74,7 +74,7 @@ def test_a_balance_below_the_accounts_threshold_is_announced_once_until_it_has_r
     ledger.grant(account.pk, Decimal(10), "recovered")
     assert mailed() == []
     take(account, "-12")
-    assert mailed() == [(OWNER, "Acme: the balance is low")]
+    assert mailed() == [(OWNER, "Low balance: Acme (1.99 EUR left)")]
 
 
 def test_an_exhausted_account_gets_a_mail_and_one_that_never_had_credit_does_not(account: Account) -> None:
@@ -174,7 +174,7 @@ def test_what_a_mail_server_refuses_is_tried_again(
     assert mailed() == []
     assert caplog.messages == ["a mail could not be sent: ConnectionRefusedError"]
     settings.EMAIL_BACKEND = works
-    assert mailed() == [(OWNER, "Acme: the balance is low")]
+    assert mailed() == [(OWNER, "Low balance: Acme (4.00 EUR left)")]
     assert mailed() == []
 
 
@@ -199,7 +199,7 @@ def test_a_late_notice_is_not_sent_to_a_former_owner(account: Account, settings:
     take(account, "-6")
     while_the_mail_server_is_away(settings)
     Membership.objects.filter(user__email=OWNER).update(role="member")
-    assert mailed() == [(OTHER, "Acme: the balance is low")]
+    assert mailed() == [(OTHER, "Low balance: Acme (4.00 EUR left)")]
 
 
 class DeletingBackend(EmailBackend):
@@ -229,7 +229,7 @@ def test_a_notice_that_cannot_be_written_stops_no_other(account: Account, caplog
     Wallet.objects.filter(account=broken).delete()
     take(account, "-6")
     expiring(account, in_days=3, after_days=90)
-    assert mailed() == [(OWNER, "Acme: the API key laptop expires soon"), (OWNER, "Acme: the balance is low")]
+    assert mailed() == [(OWNER, "Acme: the API key laptop expires soon"), (OWNER, "Low balance: Acme (4.00 EUR left)")]
     assert mailed() == []
 
 
@@ -237,7 +237,7 @@ def test_a_notice_that_cannot_be_written_stops_no_other(account: Account, caplog
 def test_maintain_sends_them_too(account: Account) -> None:
     take(account, "-6")
     maintenance.maintain_once()
-    assert [message.subject for message in mail.outbox] == ["Acme: the balance is low"]
+    assert [message.subject for message in mail.outbox] == ["Low balance: Acme (4.00 EUR left)"]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -159,7 +159,7 @@ def test_the_number_of_queries_is_fixed(
 ) -> None:
     for _ in range(5):
         serve(account)
-    with django_assert_num_queries(7):  # session, user, accounts; ledger; wallet, watermark, sums
+    with django_assert_num_queries(11):  # session, user, accounts; ledger; wallet, watermark, sums; four for the months
         page(member)
 
 

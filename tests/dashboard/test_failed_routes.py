@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.test import Client
@@ -95,7 +96,8 @@ def test_it_links_to_the_other_routes_that_serve_the_model(member: Client, accou
     assert "simkey/test/echo/DEFRA" in words(member, address)
     text = page(member, failure)
     assert "simkey/test/echo/DEFRA Healthy failed: 0.0 % in 5 min, 0.0 % in 1 h" in text
-    assert links(html, ROUTE) == []
+    of_model = f"/models/test/echo?account={account.pk}"
+    assert links(html, ROUTE) == [of_model, f"{of_model}&route={quote(ROUTE, safe='')}"]  # as requested, and as tried
     others = [found.split("/")[0] for found in re.findall(r"(\w+/test/echo/[A-Z]{5}|\w+/test/echo/global)", text)]
     assert "nokey" not in others  # it has no credential here
 
@@ -111,5 +113,5 @@ def test_what_is_not_the_providers_failure_says_nothing_of_routes(
     member: Client, account: Account, error: ApiError
 ) -> None:
     text = page(member, failed(account, error))
-    assert "in the last hour" not in text
+    assert "to this route failed" not in text
     assert "Other routes" not in text

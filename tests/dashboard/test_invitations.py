@@ -87,7 +87,7 @@ def test_an_invitation_is_mailed_with_a_link_to_our_own_address(
     (message,) = mailed(mailoutbox)
     assert message.to == [GUEST]
     assert message.subject == "Invitation to Acme on Inference Gateway"
-    assert f"{OWNER} has invited you to join Acme at https://gateway.example as an owner." in message.body
+    assert f"{OWNER} invited you to join Acme on Inference Gateway as an owner." in message.body
     assert re.findall(r"\S+://\S+/\S+", str(message.body)) == [invitations.link(invitation)]
     assert invitations.link(invitation).startswith("https://gateway.example/invitations/")
 

@@ -20,7 +20,7 @@ from catalogue.routing import quota, snapshot
 from dashboard import overview
 from dashboard.parts.funds import BalanceStatus
 from gateway.templatetags import figures
-from tests.billing.records import MEMBER, key_of, open_for, serve
+from tests.billing.records import MEMBER, fail, key_of, open_for, serve
 from tests.catalogue import model, region
 from tests.dashboard.usage import seen, used
 from tests.factories import forget_snapshot
@@ -117,6 +117,18 @@ def test_it_lists_the_newest_requests_first_with_their_route(account: Account) -
     assert newest[0].route_id == "sim/demo/m6/FRPAR"
 
 
+def test_failures_are_among_the_newest_requests(page: Page, account: Account) -> None:
+    failure = fail(account)
+    text = page.text()
+    assert f"/usage/failures/{failure.request_id}" in text
+    assert "error 404 not_found" in seen(text)
+    assert "Top models" not in text
+    assert "Your first request" not in text
+    record = serve(account)
+    assert read(account)["requests"] == [record, failure]
+    assert "Top models" in page.text()
+
+
 def test_it_marks_interrupted_and_estimated_requests(page: Page, account: Account) -> None:
     serve(account, interrupted=True, usage_estimated=True, ending=Generation.Ending.STALLED)
     text = page.text()
@@ -135,9 +147,7 @@ def test_unknown_energy_is_a_dash_and_not_zero(page: Page, account: Account) -> 
     serve(account, energy_wh=None, carbon_gco2e=None)
     text = page.text()
     assert "known for 0 of 1" in text
-    assert (
-        text.count('title="unknown"') == 5
-    )  # energy and carbon, in the sums and in the row; no stream had a first token
+    assert text.count('title="unknown"') == 3  # energy and carbon in the sums; no stream had a first token
 
 
 def test_the_time_to_first_token_is_the_median_of_recent_streams(page: Page, account: Account) -> None:
@@ -308,9 +318,9 @@ def test_the_number_of_queries_does_not_grow_with_what_is_listed(
     for number in range(5):
         serve(account)
         keys.issue(account, name=f"key {number}")
-    # Queries: session, user, accounts; requests, times, wallet; by day with errors, by model, by key with names, with
-    # watermarks; alerts of budgets.
-    with django_assert_num_queries(3 + 3 + 3 + 2 + 3 + 1):
+    # Queries: session, user, accounts; records, failures, times, wallet; by day with errors, by model, by key with
+    # names, with watermarks; alerts of budgets.
+    with django_assert_num_queries(3 + 4 + 3 + 2 + 3 + 1):
         page.text()
 
 

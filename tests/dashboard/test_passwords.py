@@ -130,7 +130,7 @@ def test_a_mail_leads_to_a_new_password(member: User) -> None:
     response = ask("Member@Example.com")
     assert (response.status_code, response["Location"]) == (302, "/password/reset/sent")
     sent = outbox.outbox[0]
-    assert (sent.to, sent.from_email) == ([EMAIL], "no-reply@127.0.0.1")
+    assert (sent.to, sent.from_email) == ([EMAIL], "Inference Gateway <no-reply@127.0.0.1>")
     assert "within 60 minutes" in sent.body
     done = choose(links()[0])
     assert (done.status_code, done["Location"]) == (302, "/password/reset/done")

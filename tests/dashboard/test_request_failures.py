@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qsl
+from uuid import UUID
 
 import pytest
 from django.db import connection
@@ -17,9 +18,8 @@ from aliases.targets import Target
 from billing.models import NOBODY, FailureDay, Generation, RequestFailure
 from billing.usage.request_failures import FailureGroup
 from billing.usage.statistics import Days, Scope
-from dashboard import records as records_page
-from dashboard.parts import advice
-from dashboard.records import PAGE_ROWS, RequestFilter, select_failures
+from dashboard.parts import advice, request_list
+from dashboard.parts.request_list import PAGE_ROWS, RequestFilter, id_range, of_ids, select_failures
 from gateway.errors import (
     OWN_CODES,
     AliasNotFound,
@@ -32,7 +32,8 @@ from gateway.errors import (
 from gateway.fastpath.http_client import UpstreamAttempt
 from gateway.ids import request_id, uuid7
 from gateway.observing.request_events import Outcome
-from tests.billing.records import MEMBER, fail, key_of, open_for
+from tests.billing.plans import plans as read_plans
+from tests.billing.records import MEMBER, fail, key_of, open_for, repeat
 from tests.dashboard.usage import day_ago, links, noon, rows, used, words
 
 pytestmark = pytest.mark.django_db
@@ -57,8 +58,11 @@ def test_failures_and_records_are_listed_together_newest_first(member: Client, a
     newest = failed(account, InsufficientCredits(), route="", attempts=[], model="sim/test/chunks")
     assert listed(member) == [newest.request_id, failure.request_id, record.public_id]
     refused, line, _ = rows(member.get(LIST).text, "records")
-    assert "sim/test/echo/FRPAR failed 503 sim/test/echo test Provider 'sim' answered with HTTP 502." in line
-    assert "sim/test/chunks refused 402" in refused
+    assert (
+        "error 503 provider_error sim/test/echo/FRPAR sim/test/echo test 0 Provider 'sim' answered with HTTP 502."
+        in line
+    )
+    assert "error 402 insufficient_credits sim/test/chunks" in refused
 
 
 def test_the_record_of_a_broken_stream_stands_for_its_failure(member: Client, account: Account) -> None:
@@ -137,6 +141,13 @@ def mixed(account: Account) -> dict[str, str]:
         ({"outcome": "broken"}, set()),
         ({"status": "504"}, {"timeout"}),
         ({"status": "402", "outcome": "failed"}, set()),
+        ({"status": "402", "outcome": "served"}, set()),
+        ({"code": "provider_timeout"}, {"timeout"}),
+        (
+            {"code": "provider_error", "model": "sim/test/echo", "region": "FRPAR"},
+            {"failed", "of an alias", "of the laptop"},
+        ),
+        ({"code": "provider_error", "status": "504"}, set()),
         ({"model": "sim/test/slow"}, {"timeout"}),
         ({"model": "sim/test/echo"}, {"record", "failed", "of an alias", "of the laptop"}),
         ({"region": "DEFRA"}, {"timeout"}),
@@ -160,15 +171,21 @@ def test_the_filters_offer_what_there_is_and_keep_what_is_chosen(member: Client,
     html = member.get(LIST, {"status": "504", "outcome": "failed"}).text
     for chosen in ('value="504" selected', 'value="failed" selected'):
         assert chosen in html
-    for offered in ("sim/test/slow", "DEFRA", "laptop", "alias/fast", "402", "503"):
+    for offered in ("sim/test/slow", "DEFRA", "laptop", "alias/fast", "402", "503", "provider_timeout"):
         assert re.search(rf"<option [^>]*>{offered}</option>", html), offered
     (week,) = links(html, "7 days")
     assert "status=504" in week
     assert "outcome=failed" in week
     assert "status" not in links(html, "Usage")[-1]
+    (cleared,) = links(html, "Clear")
+    assert "days=30" in cleared
+    assert len(listed(member, **dict(parse_qsl(cleared.partition("?")[2])))) == 6
+    assert links(member.get(LIST).text, "Clear") == []
 
 
-@pytest.mark.parametrize("query", [{"outcome": "odd"}, {"status": "x"}, {"status": "9999"}, {"status": "-1"}], ids=str)
+@pytest.mark.parametrize(
+    "query", [{"outcome": "odd"}, {"status": "x"}, {"status": "9999"}, {"status": "-1"}, {"code": "a\0b"}], ids=str
+)
 def test_what_is_no_filter_is_not_found(member: Client, query: dict[str, str]) -> None:
     assert member.get(LIST, query).status_code == 404
 
@@ -209,7 +226,52 @@ def test_a_search_that_leads_to_another_account_keeps_nothing_of_this_one(member
     assert member.get(LIST, chosen, follow=True).status_code == 200
 
 
-@pytest.mark.parametrize("asked", ["req-", "nonsense", f"req-{'0' * 32}", "<b>"])
+def with_ids(account: Account, *digits: str) -> list[RequestFailure]:
+    """Makes failures whose ids begin with these digits."""
+    made = [failed(account, id=UUID(hex=f"{begins:0<31}{number}")) for number, begins in enumerate(digits)]
+    return [RequestFailure.objects.get(pk=failure.pk) for failure in made]
+
+
+def test_the_beginning_of_an_id_finds_the_only_request_that_has_it(member: Client, account: Account) -> None:
+    first, second, _ = with_ids(account, "01234567a", "01234567b", "012345678")
+    with_ids(open_for(MEMBER, name="Second"), "01234567a5")
+    with_ids(open_for("stranger@example.com", name="Foreign"), "01234567a6")
+    for asked in ("01234567a", "req-01234567a", "gen-01234567A", " req-01234567a0 "):
+        assert member.get(LIST, {"q": asked})["Location"].startswith(f"/usage/failures/{first.request_id}?account=")
+    record = used(account)
+    assert f"/usage/records/{record.public_id}" in member.get(LIST, {"q": record.pk.hex[:30]})["Location"]
+    html = member.get(LIST, {"q": "req-01234567", "days": "7"}).text
+    assert "3 requests whose id begins with “req-01234567”" in html
+    assert listed(member, q="req-01234567")[:2] == [second.request_id, first.request_id]
+    assert "days=7" in links(html, "All requests")[0]
+
+
+def test_a_broken_stream_is_found_once_and_a_long_list_is_cut(
+    member: Client, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = used(account, interrupted=True)
+    failed(account, id=record.pk, generation_id=record.pk)
+    assert of_ids(account.pk, (record.pk, record.pk), 9) == [record]
+    monkeypatch.setattr("dashboard.records.PAGE_ROWS", 2)
+    made = with_ids(account, *["01234567"] * 3)
+    assert listed(member, q="01234567") == [failure.request_id for failure in made[:0:-1]]
+    assert "The newest 2 requests whose id begins with" in words(member, LIST, q="01234567")
+
+
+@pytest.mark.usefixtures("no_dead_rows")
+def test_ids_are_searched_in_the_index_of_ids(account: Account) -> None:
+    ids = id_range("01234567")
+    assert ids is not None
+    repeat(used(account), 2000)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE billing_generation")
+    (records,) = read_plans(lambda: of_ids(account.pk, ids, PAGE_ROWS), "billing_generation").values()
+    if connection.vendor == "postgresql":
+        assert "using billing_generation_pkey" in records
+    assert "SCAN billing_generation" not in records
+
+
+@pytest.mark.parametrize("asked", ["req-", "nonsense", f"req-{'0' * 32}", "<b>", "0123456", "req-0123456", "a" * 33])
 def test_what_is_not_found_is_said(member: Client, asked: str) -> None:
     assert f"No request found with the id “{asked}”." in words(member, LIST, q=asked)
 
@@ -235,7 +297,7 @@ def test_a_failure_says_why_and_what_to_do(member: Client, account: Account) -> 
         failure.request_id,
         "The provider failed, or its answer could not be used.",
         "Provider 'sim' answered with HTTP 502.",
-        "Retry with exponential backoff",
+        "Retry with exponential backoff. The message quotes what the provider said.",
         "7 more requests of this account failed with this code",
         "Endpoint /v1/chat/completions",
         "Requested model alias/fast",
@@ -247,8 +309,44 @@ def test_a_failure_says_why_and_what_to_do(member: Client, account: Account) -> 
         "kept for 30 days",
     ):
         assert expected in text, expected
-    (back,) = links(member.get(f"/usage/failures/{failure.request_id}?status=503").text, "Requests")
+    html = member.get(f"/usage/failures/{failure.request_id}?status=503").text
+    assert links(html, "alias/fast") == [f"/aliases/{alias.pk}"]
+    (back,) = [address for address in links(html, "Requests") if "status" in address]
     assert "status=503" in back
+
+
+def test_the_provider_is_only_quoted_if_it_answered(member: Client, account: Account) -> None:
+    silent = failed(account, attempts=[UpstreamAttempt("sim", "sim/test/echo/FRPAR")])
+    text = words(member, f"/usage/failures/{silent.request_id}")
+    assert "Retry with exponential backoff." in text
+    assert "quotes" not in text
+
+
+def test_a_failure_leads_to_those_like_it_in_the_last_hour(member: Client, account: Account) -> None:
+    failure, similar = failed(account), failed(account)
+    RequestFailure.objects.filter(pk=similar.pk).update(repeated=10)
+    failed(account, ProviderTimeout("late"))
+    failed(account, route="sim/test/echo/DEFRA")
+    failed(open_for("stranger@example.com", name="Foreign"))
+    old = failed(account)
+    RequestFailure.objects.filter(pk=old.pk).update(created_at=noon(2))
+    html = member.get(f"/usage/failures/{failure.request_id}").text
+    (address,) = links(html, "12 like this")
+    assert re.findall("(req-[0-9a-f]{32})", "".join(links(member.get(address).text, ""))) == [
+        similar.request_id,
+        failure.request_id,
+    ]
+
+
+def test_a_refusal_without_a_route_leads_to_those_of_its_code(member: Client, account: Account) -> None:
+    refused = [fail(account, InsufficientCredits()) for _ in range(2)]
+    html = member.get(f"/usage/failures/{refused[0].request_id}").text
+    assert links(html, "Billing")[-1] == f"/credit?account={account.pk}"
+    (address,) = links(html, "2 like this")
+    assert listed(member, **dict(parse_qsl(address.partition("?")[2]))) == [
+        refused[1].request_id,
+        refused[0].request_id,
+    ]
 
 
 def test_every_code_of_ours_is_explained() -> None:
@@ -313,7 +411,7 @@ def test_a_page_is_read_from_its_start_in_an_index(account: Account) -> None:
 def test_a_rare_kind_is_looked_for_on_its_days_alone(account: Account) -> None:
     failed(account)
     shown = RequestFilter.read({"status": "503"})
-    assert [*records_page._failure_windows(Scope(account.pk), MONTH, shown=shown)] == [
+    assert [*request_list._failure_windows(Scope(account.pk), MONTH, shown=shown)] == [
         (Days(day_ago(), day_ago()).since, Days(day_ago(), day_ago()).before)
     ]
-    assert [*records_page._failure_windows(Scope(account.pk), MONTH, shown=RequestFilter.read({"status": "418"}))] == []
+    assert [*request_list._failure_windows(Scope(account.pk), MONTH, shown=RequestFilter.read({"status": "418"}))] == []

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from datetime import timedelta
 from decimal import Decimal
 from html import escape
 from typing import Any
@@ -12,10 +13,13 @@ from uuid import UUID
 import pytest
 from django.test import Client
 from django.utils import timezone
+from pytest_django import Settings
 
 from accounts.models import Account, User
 from billing.ledger import credits as ledger
-from dashboard import credit
+from billing.usage import rollups
+from billing.usage.statement import Period
+from dashboard.parts import printed
 from tests.billing.records import MEMBER, open_for, serve
 from tests.dashboard.usage import day_ago, rows, seen, used
 from tests.page_text import plain
@@ -175,12 +179,52 @@ def test_it_can_be_printed_with_its_days_and_its_seal(
         "Top-ups and corrections +105.00 EUR",
         "Usage, 3 requests, of which 1 not charged −0.00168 EUR",  # noqa: RUF001
         "Closing balance 104.99832 EUR",
-        "Reconciled The costs",
+        "Reconciled All request costs match the ledger.",
     ):
         assert expected in text
     assert [row.split()[-2:] for row in rows(html, "credits")] == [["opening", "+100.00"], ["5", "+5.00"]]
-    assert rows(html, "days")[0].startswith(f"{day_ago():%-d %b %Y} 3 0.0017")
-    monkeypatch.setattr(credit, "MOST_PRINTED", 2)
+    assert rows(html, "days")[0].startswith(f"{day_ago():%-d %b %Y} 3 0.00168")
+    monkeypatch.setattr(printed, "MOST_PRINTED", 2)
     html = member.get("/statement", query).text
     assert "3 requests are too many for a page" in seen(html)
     assert "Reconciled" not in html
+
+
+def test_it_names_both_parties_and_has_a_number_and_sums_by_key_model_region_and_tag(
+    member: Client, account: Account, settings: Settings
+) -> None:
+    settings.OPERATOR_NAME, settings.OPERATOR_ADDRESS = "Acme AI", "1 Road\n75002 Paris"
+    settings.OPERATOR_EMAIL, settings.OPERATOR_VAT_ID = "billing@acme.example", "FR123"
+    used(account, 1)
+    used(account, 1, tags="blue green")
+    used(account, 1, priced=False)
+    period = {"since": f"{day_ago(1)}", "until": f"{day_ago(1)}"}
+    html = member.get("/statement", {"format": "html", **period}).text
+    text = seen(html)
+    number = f"{day_ago(1):%Y%m%d}-{day_ago(1):%Y%m%d}-{account.pk.hex[-12:].upper()}"
+    for expected in ("Acme AI1 Road75002 Paris", "VAT id FR123", str(account.pk), number, "billing@acme.example"):
+        assert expected in text.replace(" 1 Road", "1 Road").replace(" 75002", "75002")
+    assert f"{day_ago(1):%-d %b %Y} to {day_ago(1):%-d %b %Y} (UTC)" in text
+    assert rows(html, "by-key")[0].startswith("test 3 0.00168")
+    assert rows(html, "by-model")[-1].startswith("Total 3 0.00168")
+    assert rows(html, "by-region")[0].startswith("FRPAR 3 0.00168")
+    assert [row.split(" 0.")[0] for row in rows(html, "by-tag")][:3] == ["blue 1", "green 1", "no tags 2"]
+
+
+def test_the_number_of_a_month_s_statement_is_its_account_and_month(account: Account) -> None:
+    end = account.pk.hex[-12:].upper()
+    assert printed.number_of(account, Period.between("2026-11-01", "2026-11-30")) == f"2026-11-{end}"
+    assert printed.number_of(account, Period.between("2026-11-01", "2026-11-29")) == f"20261101-20261129-{end}"
+
+
+def test_sums_of_days_that_are_over_are_those_of_the_records(account: Account) -> None:
+    for days in (3, 2, 2, 1):
+        used(account, days, tags="blue")
+    used(account, 2, priced=False)
+    period = Period.between(f"{day_ago(3)}", f"{day_ago(1)}")
+    one_by_one = printed._of_lines(account, period)
+    assert rollups.advance(1000, trail=timedelta(0)) == 5
+    from_days = printed.printed(account, period)
+    for name in ("whole", "days", "keys", "models", "regions", "tags"):
+        assert getattr(from_days, name) == getattr(one_by_one, name), name
+    assert from_days.totals.requests == 5

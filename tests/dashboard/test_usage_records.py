@@ -1,5 +1,7 @@
 """The usage page's records are listed page by page, and shown one by one."""
 
+import csv
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -16,14 +18,14 @@ from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
 from accounts import keys
-from accounts.models import Account, ApiKey, User
+from accounts.models import Account, ApiKey, AuditEvent, User
 from billing.models import FLAGS, Generation
 from billing.usage.statistics import Days, Scope
 from catalogue.footprint.energy import KINDS
 from catalogue.pricing import Price, Usage
-from dashboard import records as usage_records
-from dashboard.parts import filters
-from dashboard.records import PAGE_ROWS, select
+from dashboard.parts import filters, request_list
+from dashboard.parts.request_list import PAGE_ROWS, select
+from gateway.errors import NotFound
 from gateway.ids import uuid7
 from tests.billing.api import seconds, store
 from tests.billing.records import MEMBER, fail, open_for
@@ -87,7 +89,7 @@ def test_records_of_other_accounts_and_days_are_left_out(member: Client, account
 def test_a_cursor_of_another_account_or_of_none_is_not_found(member: Client, account: Account, name: str) -> None:
     foreign = open_for("stranger@example.com", name="Foreign")
     many(foreign, PAGE_ROWS + 1)
-    cursor = usage_records.page(Scope(foreign.pk), MONTH).older
+    cursor = request_list.page(Scope(foreign.pk), MONTH).older
     assert cursor is not None
     for wanted in (cursor, "nonsense", "", "a:b:c"):
         assert member.get("/usage/records", {name: wanted}).status_code == 404
@@ -102,10 +104,9 @@ def test_records_show_what_was_requested_and_how_it_ended(member: Client, accoun
     keys.delete(key)
     alias, auto = rows(member.get("/usage/records").text, "records")
     assert alias == (
-        f"{day_ago(1):%-d %b %Y} 12:00:00 sim/test/echo/FRPAR interrupted alias/fast laptop deleted "
-        "1,000 / 200 0.0008 2.5 unknown"
+        f"{day_ago(1):%-d %b} 12:00:00 interrupted sim/test/echo/FRPAR alias/fast laptop deleted 800 1,000 / 200 0.0008"
     )
-    assert "sim/test/echo/FRPAR estimated not charged auto/test/echo test 1,000 / 200 unknown unknown unknown" in auto
+    assert "served estimated sim/test/echo/FRPAR auto/test/echo test 800 1,000 / 200 not charged" in auto
 
 
 # With more filters than a key, records are searched on the days for which the rollups have some, and in the tail.
@@ -127,14 +128,71 @@ def test_every_page_is_found_whatever_it_is_narrowed_to_and_wherever_the_waterma
     scope, days = Scope(account.pk, **chosen), Days(day_ago(20), day_ago(last))
     records = Generation.objects.filter(account=account, **chosen, created_at__gte=days.since)
     expected = list(records.filter(created_at__lt=days.before).order_by("-created_at", "-id"))
-    assert usage_records.page(scope, days, limit=LIMIT).rows == expected[:LIMIT]
+    assert request_list.page(scope, days, limit=LIMIT).rows == expected[:LIMIT]
     for number, record in enumerate(expected):
-        cursor = usage_records.cursor_of(record)
-        older = usage_records.page(scope, days, before=cursor, limit=LIMIT)
-        newer = usage_records.page(scope, days, after=cursor, limit=LIMIT)
+        cursor = request_list.cursor_of(record)
+        older = request_list.page(scope, days, before=cursor, limit=LIMIT)
+        newer = request_list.page(scope, days, after=cursor, limit=LIMIT)
         assert older.rows == expected[number + 1 :][:LIMIT]
         assert (older.older is None) == (number + 1 + LIMIT >= len(expected))
         assert newer.rows == expected[max(0, number - LIMIT) :][:LIMIT]
+
+
+def test_the_oldest_can_be_listed_first_page_by_page(member: Client, account: Account) -> None:
+    expected = many(account, PAGE_ROWS + 20)[::-1]
+    (first,) = links(member.get("/usage/records").text, "Oldest first")
+    html = member.get(first).text
+    assert (listed(html), links(html, "Older")) == (expected[:PAGE_ROWS], [])
+    html = member.get(links(html, "Newer")[0]).text
+    assert (listed(html), links(html, "Newer")) == (expected[PAGE_ROWS:], [])
+    html = member.get(links(html, "Older")[0]).text
+    assert listed(html) == expected[:PAGE_ROWS]
+    assert listed(member.get(links(html, "Newest first")[0]).text) == expected[::-1][:PAGE_ROWS]
+    assert member.get("/usage/records", {"sort": "price"}).status_code == 404
+
+
+def test_the_list_is_downloaded_as_it_is_filtered(
+    member: Client, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_list, "ROWS_AT_ONCE", 2)
+    records = [used(account, days, requested_alias="alias/fast", model="test/own") for days in (5, 4, 3, 2, 1)]
+    used(account, 2)
+    used(open_for("stranger@example.com", name="Foreign"), 2, model="test/own")
+    failure = fail(account, NotFound("=1+1"), model="=cmd()")
+    (address,) = links(member.get("/usage/records", {"model": "sim/test/own", "sort": "oldest"}).text, "Download")
+    lines = downloaded(member, address)
+    assert [line["id"] for line in lines] == [record.public_id for record in records]
+    assert lines[0] == {
+        "time": f"{day_ago(5)}T12:00:00.000000Z",
+        "id": records[0].public_id,
+        "status": "served",
+        "http_status": "200",
+        **dict.fromkeys(("error_code", "error_message", "similar_failures", "tags", "first_token_ms"), ""),
+        "requested_model": "alias/fast",
+        "route": "sim/test/own/FRPAR",
+        "key_id": str(records[0].key_id),
+        "key": "test",
+        "latency_ms": "800",
+        "prompt_tokens": "1000",
+        "completion_tokens": "200",
+        "currency": "EUR",
+        "cost": "0.00084",
+        "energy_wh": "",
+        "carbon_gco2e": "",
+    }
+    assert AuditEvent.objects.filter(account_id=account.pk, action="export.made").count() == 1
+    (line,) = downloaded(member, links(member.get("/usage/records", {"outcome": "failures"}).text, "Download")[0])
+    assert (line["id"], line["status"], line["http_status"]) == (failure.request_id, "error", "404")
+    assert (line["error_message"], line["requested_model"], line["cost"]) == ("'=1+1", "'=cmd()", "")
+    assert member.get("/usage/records/export", {"since": "2026-13-01"}).status_code == 400
+    assert member.get("/usage/records/export", {"code": "x" * 101}).status_code == 404
+
+
+def downloaded(member: Client, address: str) -> list[dict[str, str]]:
+    """Returns the lines of a CSV."""
+    response: Any = member.get(address)
+    assert response["Content-Type"] == "text/csv; charset=utf-8"
+    return list(csv.DictReader(io.StringIO(response.getvalue().decode(), newline="")))
 
 
 def test_requests_without_an_alias_can_be_listed(member: Client, account: Account) -> None:
@@ -224,10 +282,11 @@ def test_a_page_takes_few_selects_and_a_rare_model_one_for_each_run_of_its_days(
     for days in range(12):
         used(account, days)
     advance_all()
-    with django_assert_num_queries(8):  # session, user, accounts; records, failures; choices: keys, sums of both
+    # session, user, accounts; records, failures; choices: keys, sums of both, codes
+    with django_assert_num_queries(9):
         member.get("/usage/records")
     with django_assert_num_queries(
-        12
+        13
     ):  # and watermark, days; tail, two runs; days with failures, of which there are none
         member.get("/usage/records", {"model": "sim/test/rare"})
 
@@ -297,7 +356,7 @@ def test_a_record_shows_everything_that_it_froze(member: Client, account: Accoun
         f"Chat completion {record.public_id}",
         f"{day_ago(3):%-d %b %Y} 12:00:00 UTC interrupted",
         "The client disconnected before the end; what was delivered until then was charged.",
-        'As the provider reported it {"prompt_tokens":1530}',
+        'Raw usage from the provider {"prompt_tokens":1530}',
         "Tokens 1,730 1,530 in, 200 out",
         "Duration 800 ms first token after 210 ms",
         "Served by sim/test/echo/FRPAR Requested model auto/test/echo",
@@ -351,7 +410,7 @@ def test_a_record_shows_the_bounds_and_the_source_of_its_energy(member: Client, 
     for expected in (
         "Energy per cached token 0.0002 Wh",
         "Energy range 0.12 to 0.96 Wh",
-        "Energy figure modelled (tokens-2026-11)",
+        "Energy source model estimate (method tokens-2026-11)",
         "Embodied carbon 0.05 g CO₂e",
     ):
         assert expected in text
@@ -430,13 +489,13 @@ def test_a_record_leads_back_to_the_choice_and_the_page_that_it_was_found_in(mem
     (older,) = links(member.get("/usage/records", days).text, "Older")
     page = member.get(older).text
     (found,) = re.findall(r'href="(/usage/records/gen-[^"]+)"', page)
-    (back,) = links(member.get(unescape(found)).text, "Requests")
+    back = links(member.get(unescape(found)).text, "Requests")[-1]
     assert parse_qs(back.partition("?")[2]) == parse_qs(older.partition("?")[2])
     assert listed(member.get(back).text) == listed(page)
 
 
 def test_a_record_that_is_asked_for_alone_leads_to_the_newest_requests(member: Client, record: Generation) -> None:
-    (back,) = links(member.get(f"/usage/records/{record.public_id}").text, "Requests")
+    back = links(member.get(f"/usage/records/{record.public_id}").text, "Requests")[-1]
     assert listed(member.get(back).text) == [record.public_id]
     assert member.get(f"/usage/records/{record.public_id}", {"by": "nonsense"}).status_code == 404
 

@@ -10,7 +10,7 @@ from tests.servers.customer import GatewaySession
 
 NAME = "Alerts"
 BUDGET_MAIL = f"Subject: {NAME}: 50 % of the budget of key test is spent"
-BALANCE_MAIL = f"Subject: {NAME}: the balance is low"
+BALANCE_MAIL = f"Subject: Low balance: {NAME}"
 BELOW_TEN = 10 * 10**10 - 1  # in units of money
 
 

@@ -70,9 +70,13 @@ def test_mail_that_goes_nowhere_is_wrong_in_production_and_no_contact_is_worth_a
         lines["mail"]
         == "WRONG It is not sent (console), and without it no password can be set: set EMAIL_URL to a server."
     )
-    assert lines["credit"] == "LOOK Members without credit are told of no address: set BILLING_CONTACT_URL."
+    assert (
+        lines["credit"]
+        == "LOOK Members without credit are told of no address: set BILLING_CONTACT_URL or OPERATOR_EMAIL."
+    )
     assert code == 1
     assert found(operator, **PRODUCTION, BILLING_CONTACT_URL="mailto:a@b.example")[1]["credit"].startswith("ok mailto:")
+    assert found(operator, **PRODUCTION, OPERATOR_EMAIL="a@b.example")[1]["credit"] == "ok mailto:a@b.example"
 
 
 def test_a_schema_older_than_the_code_is_reported(operator: GatewayServer, tmp_path: Path) -> None:

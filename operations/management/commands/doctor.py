@@ -24,6 +24,7 @@ from catalogue.routing import snapshot
 from catalogue.routing.routes import Snapshot, Upstream
 from gateway.fastpath.http_client import UpstreamRequest
 from gateway.management.base import OperatorCommand, explain
+from gateway.operator import operator
 from gateway.server import settings_warnings
 from inference.dialects import DIALECTS
 
@@ -212,11 +213,11 @@ def _mail() -> str:
 
 
 def _billing_contact() -> str:
-    if settings.BILLING_CONTACT_URL:
-        return str(settings.BILLING_CONTACT_URL)
+    if operator().top_up:
+        return operator().top_up
     if settings.BEHIND_TLS:
-        raise CheckDoubtful("Members without credit are told of no address: set BILLING_CONTACT_URL.")
-    return "no BILLING_CONTACT_URL"
+        raise CheckDoubtful("Members without credit are told of no address: set BILLING_CONTACT_URL or OPERATOR_EMAIL.")
+    return "neither BILLING_CONTACT_URL nor OPERATOR_EMAIL"
 
 
 def _catalogue() -> str:

@@ -4,7 +4,7 @@ from tests.servers.customer import Customer
 
 
 def test_browsers_find_an_icon_linked_and_unlinked(account: Customer) -> None:
-    assert 'rel="icon" type="image/svg+xml" href="/static/img/mark.svg?v=' in account.http.get("/login").text
+    assert 'rel="icon" href="/static/img/mark.svg?v=' in account.http.get("/login").text
     assert account.http.get("/static/img/mark.svg").headers["Content-Type"] == "image/svg+xml"
     reply = account.http.get("/favicon.ico")
     assert (reply.status_code, reply.content[:4]) == (200, b"\0\0\1\0")
