@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -57,8 +58,8 @@ def switch(account_id: UUID, *, is_on: bool) -> None:
         audit.record(account_id, Action.ALERTS_CHANGED, Subject("account", str(account_id)), old=old, new=new)
 
 
-def spent_in_a_week(account_ids: Collection[UUID] | None, now: datetime) -> QuerySet[DailyUsage, dict[str, object]]:
-    """Selects what accounts have spent in the last seven days, today included; None selects all accounts."""
+def spent_in_a_week(account_ids: Collection[UUID] | None, now: datetime) -> QuerySet[Any, Any]:
+    """Selects what accounts have spent (`spent`) in the last seven days, today included; None selects all accounts."""
     days = Days.until(now, PACE_DAYS)
     used = DailyUsage.objects.filter(day__range=(days.first, days.last)).order_by()
     if account_ids is not None:
@@ -93,5 +94,5 @@ def raise_due(now: datetime) -> list[UUID]:
 
 def days_left(account_id: UUID, balance: Decimal, now: datetime) -> int | None:
     """Returns for how many whole days the balance lasts at the pace of the last seven; None if nothing was spent."""
-    spent = sum((row["spent"] for row in spent_in_a_week([account_id], now)), Decimal(0))
+    spent = sum((row["spent"] or 0 for row in spent_in_a_week([account_id], now)), Decimal(0))
     return max(0, int(balance * PACE_DAYS / spent)) if spent else None

@@ -71,9 +71,9 @@ def record_list(request: HttpRequest, current: AccountContext) -> HttpResponseBa
         "kept_days": settings.GATEWAY_FAILURE_DAYS,
     }
     if not form.errors:
-        position = _position(request)
+        before, after = request.GET.get("before"), request.GET.get("after")
         try:
-            listed = page(choice.scope, choice.days, shown, **position, is_oldest_first=is_oldest_first)
+            listed = page(choice.scope, choice.days, shown, before=before, after=after, is_oldest_first=is_oldest_first)
         except signing.BadSignature:
             raise Http404 from None
         context |= {
@@ -84,7 +84,7 @@ def record_list(request: HttpRequest, current: AccountContext) -> HttpResponseBa
             "is_oldest_first": is_oldest_first,
             "other_order": choice.to("usage-records", sort=None if is_oldest_first else OLDEST_FIRST),
             "export_address": choice.to("usage-records-export"),
-            "here": choice.query(**position),
+            "here": choice.query(**_position(request)),
             "filters": filters(choice),
             "is_filtered": bool({*NAMES} & {*choice.narrowing, *choice.extra}),
             "cleared": choice.to("usage-records", **dict.fromkeys(NAMES)),
@@ -173,7 +173,7 @@ def _similar(failure: RequestFailure, now: datetime) -> tuple[int, dict[str, str
         )
         if failure.region:
             place["region"] = address["region"] = failure.region
-    rows = RequestFailure.objects.filter(account_id=failure.account_id, created_at__gt=begins, **alike, **place)
+    rows = RequestFailure.objects.filter(account=failure.account, created_at__gt=begins, **alike, **place)
     days = {"since": f"{begins.astimezone(UTC):%Y-%m-%d}", "until": f"{now.astimezone(UTC):%Y-%m-%d}"}
     found = rows.aggregate(requests=Sum(F("repeated") + 1, default=0))["requests"]
     return found, {"account": str(failure.account_id), **days, **alike, **address}

@@ -167,7 +167,7 @@ def _failure_line(failure: RequestFailure) -> Line:
     return {
         **_common(failure),
         "id": failure.request_id,
-        "status": STATUSES.get(failure.outcome, "error"),
+        "status": STATUSES.get(Outcome(failure.outcome), "error"),
         "http_status": failure.status,
         "error_code": failure.code,
         "error_message": failure.message,
@@ -180,8 +180,8 @@ def _common(row: Row) -> Line:
     return {
         "time": rfc3339.to_text(row.created_at),
         "route": row.route_id,
-        "key_id": row.key_id and str(row.key_id),
-        "key": row.key and row.key.name,
+        "key_id": str(row.key_id) if row.key_id else None,
+        "key": row.key.name if row.key else None,
         "latency_ms": row.duration_ms,
     }
 

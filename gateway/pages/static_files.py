@@ -29,7 +29,7 @@ class LogoFinder(finders.BaseFinder):
     def check(self, **_kwargs: Any) -> list[CheckMessage]:
         return []
 
-    def find(self, path: str, **_kwargs: Any) -> str | list[str]:
+    def find(self, path: str, **_kwargs: Any) -> Any:  # type: ignore[override]  # the stubs overload it by `find_all`
         logo: Path | None = settings.OPERATOR_LOGO
         return str(logo) if logo is not None and path == f"{LOGO_PREFIX}/{logo.name}" else []
 
