@@ -13,13 +13,11 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import F, OuterRef, Q, QuerySet, Subquery, Sum, Value
-from django.db.models.functions import Coalesce
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery, Sum
 
 from accounts import audit
 from accounts.actions import Action
 from accounts.audit import Subject
-from gateway.money import MoneyField
 
 from .ledger import balance_lines
 from .models import BalanceLine, DailyUsage, PaceAlert, Wallet
@@ -71,9 +69,9 @@ def raise_due(now: datetime) -> list[UUID]:
     """Ends alerts that are over, notes those that are due, and returns the accounts whose owners are to be told."""
     raised = PaceAlert.objects.exclude(balance=None)
     spent_by_it = spent_in_a_week(None, now).filter(account_id=OuterRef("pk")).values("spent")
-    line = Coalesce(Subquery(spent_by_it), Value(Decimal(0), MoneyField()))
-    with_line = raised.annotate(line=line, now_there=F("account__wallet__balance"))
-    over = with_line.filter(now_there__gt=F("balance"), now_there__gte=F("line")).values_list("pk", flat=True)
+    with_line = raised.annotate(line=Subquery(spent_by_it), now_there=F("account__wallet__balance"))
+    is_above = Q(line=None) | Q(now_there__gte=F("line"))  # nothing may have been spent
+    over = with_line.filter(is_above, now_there__gt=F("balance")).values_list("pk", flat=True)
     PaceAlert.objects.filter(pk__in=list(over)).update(balance=None)
     spent = spent_in_a_week(None, now).annotate(left=F("account__wallet__balance"))
     due = spent.filter(

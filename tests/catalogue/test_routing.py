@@ -67,19 +67,19 @@ def test_global_is_not_found_on_a_regional_model() -> None:
 def test_a_region_that_is_not_served_is_never_substituted(locode: str) -> None:
     error = refusal(f"sim/test/echo/{locode}", offer())
     assert answered(error) == (503, "provider_unavailable", "provider_unavailable", "model")
-    assert "Served: FRPAR, DEFRA." in error.message
+    assert "Available regions: FRPAR, DEFRA." in error.message
     assert headers_of(error) == {"x-should-retry": "false"}
 
 
 def test_a_region_that_is_switched_off_is_not_served() -> None:
     error = refusal("sim/test/echo/DEFRA", offer(regions="FRPAR defra"))
     assert answered(error) == (503, "provider_unavailable", "provider_unavailable", "model")
-    assert "Served: FRPAR." in error.message
+    assert "Available regions: FRPAR." in error.message
 
 
 def test_a_default_that_is_switched_off_is_not_substituted() -> None:
     assert refusal("sim/test/echo", offer(regions="frpar DEFRA")).code == "provider_unavailable"
-    assert "Served: none." in refusal("sim/test/echo", offer(regions="frpar")).message
+    assert "Available regions: none." in refusal("sim/test/echo", offer(regions="frpar")).message
 
 
 def test_an_unavailable_model_says_why() -> None:

@@ -22,7 +22,7 @@ NO_ALIAS = (404, "not_found", "alias_not_found", "model")
 
 # Each row is an id, the answer's error, and what the message must contain.
 REFUSED = [
-    ("echo", INVALID, ["received 1 segment. Did you mean `sim/test/echo`", "`GET /v1/models` lists what is served."]),
+    ("echo", INVALID, ["received 1 segment. Did you mean `sim/test/echo`", "See `GET /v1/models`."]),
     ("", INVALID, ["received 1 segment"]),
     ("test/echo", INVALID, ["received 2 segments."]),
     ("sim/test/echo/FRPAR/more", INVALID, ["received 5 segments."]),

@@ -172,7 +172,7 @@ def test_a_form_says_that_the_slots_are_full(member: Client, account: Account) -
     Account.objects.update(alias_limit=0)
     response = member.post("/aliases", {"account": str(account.pk), "name": "fast", "target": ECHO})
     assert response.status_code == 422
-    assert "All 0 alias slots of this account are in use." in plain(response.text)
+    assert "Alias limit reached (0)." in plain(response.text)
 
 
 def test_the_page_says_that_the_slots_are_full_before_a_form_is_filled_in(member: Client, alias: Alias) -> None:
