@@ -133,7 +133,7 @@ def test_old_records_are_not_counted(acme: Account) -> None:
     assert not RouteHour.objects.exists()
 
 
-@pytest.mark.django_db(databases=["default", "settlement"])
+@with_real_transactions
 def test_maintain_counts_and_drops_what_is_past_its_time(acme: Account) -> None:
     serve(acme, 3, ago=timedelta(minutes=2))
     hour = timezone.now().replace(minute=0, second=0, microsecond=0)
