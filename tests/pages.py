@@ -20,7 +20,10 @@ PROVIDERS = ("MISTRAL", "SCALEWAY", "OVHCLOUD", "OPENAI")
 # Nothing is sent to these providers, and no mail to anybody.
 ENVIRONMENT = {"EMAIL_URL": "dummymail://"} | {f"{provider}_API_KEY": "none" for provider in PROVIDERS}
 
-COMPARED = "route=ovhcloud/mistralai/mistral-small-3.2-24b-instruct/FRGRV&route=scaleway/mistralai/mistral-small-3.2-24b-instruct/FRPAR"
+COMPARED = "&".join(
+    f"route={provider}/mistralai/mistral-small-3.2-24b-instruct/{locode}"
+    for provider, locode in (("ovhcloud", "FRGRV"), ("scaleway", "FRPAR"))
+)
 
 _numbers = itertools.count(1)
 
