@@ -219,7 +219,7 @@ def test_each_route_shows_its_speed_and_success_of_all_accounts_with_a_chart(mem
     assert frankfurt.startswith("Frankfurt am Main, DE few requests few requests few requests")
     assert "19" not in plain(frankfurt)
     assert text.count("<svg") == 3
-    assert re.search(r'aria-label="By hour: 0\.[34]\d* to 0\.[89]\d* s, last 0\.[34]\d*\. Known for 2 of 24 hours\."', text)
+    assert re.search(r'"By hour: 0\.[34]\d* to 0\.[89]\d* s, last 0\.[34]\d*\. Known for 2 of 24 hours\."', text)
     assert 'aria-label="By hour: 75 to 100 %, last 75. Known for 2 of 24 hours."' in text
 
 
