@@ -5,9 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import User
+from catalogue.models import RouteHour
 from catalogue.routing import snapshot
 from tests.billing.records import MEMBER, open_for
 from tests.catalogue import CACHE_PRICES, PRICES, catalogue_for, model, other_providers, states
@@ -72,6 +74,15 @@ def test_a_person_without_an_account_compares_too(member: Client) -> None:
     client.force_login(User.objects.create_user("new@example.com"))
     text = compare(client, PARIS, FRANKFURT)
     assert "Use as an alias target" not in text
+
+
+def test_what_is_measured_of_each_route_is_shown(member: Client) -> None:
+    hour = timezone.now().replace(minute=0, second=0, microsecond=0)
+    place = {"provider": "sim", "model": "test/cached", "region": "FRPAR"}
+    RouteHour.objects.create(hour=hour, **place, served=99, failed=1, first_token={"60": 50})
+    text = plain(compare(member, PARIS, FRANKFURT))
+    assert "Time to first token s 0.319 few requests" in text
+    assert "Success rate % 99 few requests" in text
 
 
 @pytest.mark.parametrize(
