@@ -15,7 +15,7 @@ class CatalogueConfig(AppConfig):
         # Models can be imported only now.
         from . import changes, provider_outages
         from .footprint import grid_import
-        from .routing import health, snapshot, troubles
+        from .routing import health, route_failures, snapshot, troubles
 
         changes.watch_tables()
         worker_hooks.start.append(snapshot.refresh)
@@ -39,11 +39,13 @@ class CatalogueConfig(AppConfig):
         worker_hooks.beat += [
             snapshot.refresh,
             health.flush,
+            route_failures.flush,
             troubles.flush,
             Periodic(troubles.LOOK_EVERY_SECONDS, troubles.tell_staff, spread=True),
             Periodic(health.LOOK_EVERY_SECONDS, health.look),
             Periodic(provider_outages.LOOK_EVERY_SECONDS, provider_outages.look, spread=True),
             Periodic(health.DROP_EVERY_SECONDS, health.drop_old, spread=True),
+            Periodic(health.DROP_EVERY_SECONDS, route_failures.drop_old, spread=True),
             Periodic(grid_import.LOOK_EVERY_SECONDS, grid_import.refresh.work),
         ]
-        worker_hooks.stop += [health.flush, troubles.flush]
+        worker_hooks.stop += [health.flush, route_failures.flush, troubles.flush]

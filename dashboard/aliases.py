@@ -34,6 +34,7 @@ from .parts.funds import WINDOW_DAYS, usage_by_day
 from .parts.routes import lines_of
 
 NEWEST_EVENTS = 50
+LONGEST_TARGET = 300  # characters of `?target=`
 LONGEST_NAME = 64
 AS_TYPED = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
 NAME_RULE = f"{ALIAS_RULE[0].upper()}{ALIAS_RULE[1:]}."
@@ -109,8 +110,8 @@ class CreateForm(forms.Form):
 
     name = NameField()
 
-    def __init__(self, data: Any, account: Account, catalogue: Snapshot, today: date) -> None:
-        super().__init__(data, auto_id="create-%s", label_suffix="")
+    def __init__(self, data: Any, account: Account, catalogue: Snapshot, today: date, target: str) -> None:
+        super().__init__(data, auto_id="create-%s", label_suffix="", initial={"target": target})
         self.fields["target"] = TargetField(account, catalogue, today)
 
 
@@ -177,7 +178,8 @@ def alias_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
         changes.reserve_for_owners(account.pk, owners.cleaned_data["is_reserved"], current.person)
         messages.success(request, "Saved.")
         return redirect(page_address("aliases", account.pk))
-    form = CreateForm(None if is_about_owners else sent, account, snapshot.current(), now.date())
+    wanted = request.GET.get("target", "")[:LONGEST_TARGET]
+    form = CreateForm(None if is_about_owners else sent, account, snapshot.current(), now.date(), wanted)
     if form.is_valid():
         try:
             changes.create(account.pk, **form.cleaned_data, by=current.person)

@@ -1,30 +1,35 @@
-"""Shows the pages on models: the list, and one model's routes, calls and prices. Staff also see what is not served."""
+"""Shows the pages on models: the list, one model, and routes side by side. Staff also see what is not served."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django import forms
 from django.conf import settings
 from django.core.paginator import Paginator
+from django.core.validators import RegexValidator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import ApiKey
 from accounts.policies import policies_of_key
+from billing.usage.route_hours import figures_of
 from billing.usage.statistics import Days, GroupColumn, Scope, Totals, breakdown
 from catalogue import listing, price_history
-from catalogue.listing import Info, View, auto_info, is_allowed, servable
+from catalogue.listing import Info, View, auto_info, is_allowed, servable, served_now
 from catalogue.models import Modality
 from catalogue.routing import health, quota, snapshot
 from catalogue.routing.model_ids import AUTO
-from catalogue.routing.routes import EU, Offer, Route
+from catalogue.routing.routes import EU, Offer, Route, Snapshot
 from gateway.server.turns import take_turns
 
 from .parts.access import AccountContext, account_context_if_any, signed_in_page
+from .parts.comparison import differing_facts
 from .parts.policy_words import JURISDICTIONS, TRANSFERS
 from .parts.routes import RouteLine, ShownPrice, lines_of, price_label
 
@@ -32,6 +37,10 @@ PER_PAGE = 50
 OWN_DAYS = 30
 MOST_CHANGES = 50
 MOST_KEYS = 500
+FEWEST_COMPARED, MOST_COMPARED = 2, 4
+LONGEST_SHOWN = 100  # characters of an unknown id
+MOST_PRICE, MOST_DAYS = 1_000_000, 100_000
+MOST_LISTED = 20  # routes that a refused comparison names
 AUTO_NAME = "Automatic routing"
 WITHOUT_ACCOUNT = "EUR"  # the currency of prices for people without an account
 # The sort keys of models and of their routes, lowest first; None is unknown and comes last.
@@ -43,6 +52,14 @@ SORTS: dict[str, Measure] = {
     "completion": lambda line: _amount(line.comparable(line.completion)),
     "carbon": lambda line: line.carbon,
 }
+ROUTE_SORTS: dict[str, Measure] = SORTS | {
+    "first-token": lambda line: line.speed.first_token.value,
+    "speed": lambda line: _negative(line.speed.tokens_per_second.value),
+    "success": lambda line: _negative(line.speed.success.value),
+}
+PLACE = RegexValidator(
+    r"^(?:[A-Za-z]{2}(?:[A-Za-z0-9]{3})?|global)\Z", "Not a country such as FR, a region such as FRPAR, or global."
+)
 T = TypeVar("T")
 
 
@@ -55,6 +72,18 @@ class ModelsForm(forms.Form):
     provider = forms.ChoiceField(required=False)
     storage = forms.ChoiceField(label="Data is kept", required=False, choices=STORAGE)
     transfer = forms.ChoiceField(label="Data transfer", required=False, choices=[("", "Any"), *TRANSFERS.items()])
+    place = forms.CharField(
+        label="Country or region",
+        required=False,
+        validators=[PLACE],
+        widget=forms.TextInput(attrs={"placeholder": "FR or FRPAR", "autocapitalize": "characters"}),
+    )
+    prompt = forms.DecimalField(label="Prompt at most", required=False, min_value=0, max_value=MOST_PRICE)
+    completion = forms.DecimalField(label="Completion at most", required=False, min_value=0, max_value=MOST_PRICE)
+    context = forms.IntegerField(label="Context at least", required=False, min_value=1, max_value=10**9)
+    retention_days = forms.IntegerField(label="Kept at most, days", required=False, min_value=0, max_value=MOST_DAYS)
+    tools = forms.BooleanField(label="Function calling", required=False)
+    images = forms.BooleanField(label="Image input", required=False)
     zero_data_retention = forms.BooleanField(label="No prompts or answers are kept", required=False)
     confidential = forms.BooleanField(label="Confidential computing", required=False)
     everything = forms.BooleanField(label="Show unavailable models", required=False)
@@ -89,6 +118,25 @@ class ModelsForm(forms.Form):
             policies=policies_of_key(UUID(chosen["key"])) if chosen.get("key") else (),
         )
 
+    def admits(self, line: RouteLine) -> bool:
+        """Tells whether the route passes the filters that the API's list does not have. What is unknown passes none."""
+        chosen, offer, route = self.cleaned_data, line.offer, line.route
+        country = route.place.country if route.place else ""
+        retention = None if offer.retention is None else offer.retention.value
+        prices = (("prompt", line.prompt, True), ("completion", line.completion, line.completes))
+        return (
+            chosen["place"].upper() in ("", country, route.locode.upper())
+            and (not chosen["tools"] or offer.function_calling is True)
+            and (not chosen["images"] or offer.image_input is True)
+            and _is_within(-(chosen["context"] or 0) or None, offer.context_length and -offer.context_length)
+            and _is_within(chosen["retention_days"], retention)
+            and all(
+                _is_within(chosen[name], _amount(line.comparable(price)))
+                for name, price, has_price in prices
+                if has_price
+            )
+        )
+
     def finds(self, offer: Offer, route: Route) -> bool:
         """Tells whether the provider is the chosen one, if any, and each word is in the route's names or ids."""
         place = route.place.name if route.place else ""
@@ -100,7 +148,11 @@ class ModelsForm(forms.Form):
 
     @property
     def is_narrowed(self) -> bool:
-        return any(value for name, value in self.cleaned_data.items() if name not in ("everything", "sort"))
+        return any(
+            value not in (None, "") and value is not False
+            for name, value in self.cleaned_data.items()
+            if name not in ("everything", "sort")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,28 +241,32 @@ def model_list(request: HttpRequest) -> HttpResponse:
         _key_names(current),
         staff=request.user.is_staff,
     )
-    if not form.is_valid():
-        return render(request, "dashboard/models.html", context | {"form": form}, status=422)
     currency = current.account.currency if current else WITHOUT_ACCOUNT
+    context |= {"form": form, "currency": currency, "kept": _kept(request), "cleared": _kept(request)}
+    if not form.is_valid():
+        return render(request, "dashboard/models.html", context, status=422)
     view = replace(form.within(view), currency=currency)
     found = []
     for offer, route in shown:
         take_turns()
-        is_chosen = view.passes(route) and view.modality in (None, offer.modality) and form.finds(offer, route)
+        is_chosen = view.passes(route) and view.modality in (None, offer.modality)
         if is_chosen and is_allowed(catalogue, view, route):
             found.append((offer, route))
     lines = list(lines_of(found, catalogue, view, currency, health.recent_calls(now)))
+    # As in the API's list, automatic routing is left out if it may choose a route that does not pass.
+    mixed = {line.offer.canonical_id for line in lines if not form.admits(line)}
+    lines = [line for line in lines if form.admits(line) and form.finds(line.offer, line.route)]
     provider, sort = form.cleaned_data["provider"], form.cleaned_data["sort"]
     # A filter by provider leaves out automatic routing, which may choose other providers.
     autos = listing.autos(catalogue, view) if provider in ("", AUTO) else []
+    autos = [auto for auto in autos if auto["id"].removeprefix(f"{AUTO}/") not in mixed]
     models = models_of(lines, autos, sort)
     if provider == AUTO:
         models = [model for model in models if model.auto is not None]
     context |= {
-        "form": form,
         "page": Paginator(models, PER_PAGE).get_page(request.GET.get("page")),
-        "currency": currency,
         "sort": sort,
+        "cleared": _kept(request, sort=sort),
         "is_anything_served": bool(names),
     }
     return render(request, "dashboard/models.html", context)
@@ -229,11 +285,12 @@ def model_detail(request: HttpRequest, canonical_id: str) -> HttpResponse:
         for route in (offer.routes.values() if everything else servable(offer, view))
     ]
     sort = request.GET.get("sort", "")
-    if not routes or sort not in ("", *SORTS):
+    if not routes or sort not in ("", *ROUTE_SORTS):
         raise Http404
     currency = current.account.currency if current else WITHOUT_ACCOUNT
     auto = auto_info(catalogue, canonical_id, view, settings.GATEWAY_AUTO_OBJECTIVE)
-    lines = lines_of(routes, catalogue, view, currency, health.recent_calls(now))
+    figures = figures_of([canonical_id], now)
+    lines = lines_of(routes, catalogue, view, currency, health.recent_calls(now), figures)
     [model] = models_of(lines, [] if auto is None else [auto], sort)
     choices = {line.route.id: line.offer.modality for line in model.routes if line.has_endpoint}
     if auto is not None:
@@ -252,6 +309,7 @@ def model_detail(request: HttpRequest, canonical_id: str) -> HttpResponse:
     context = {
         "model": model,
         "routes": [(line, own.get((line.offer.upstream.slug, line.route.locode), Totals())) for line in model.routes],
+        "has_own_times": any(totals.first_token_known for totals in own.values()),
         "offers": sorted(
             {line.offer.id: line.offer for line in model.routes}.values(),
             key=lambda offer: offer.upstream.name.lower(),
@@ -270,8 +328,54 @@ def model_detail(request: HttpRequest, canonical_id: str) -> HttpResponse:
     return render(request, "dashboard/model.html", (current.template_context if current else {}) | context)
 
 
+@signed_in_page()
+def compare_routes(request: HttpRequest) -> HttpResponse:
+    """Shows two to four routes that are served now side by side, or says why it cannot."""
+    current = account_context_if_any(request)
+    catalogue, now = snapshot.current(), timezone.now()
+    view = View(now.date(), quota.held(catalogue.with_quota, now.date()))
+    asked = [*dict.fromkeys(request.GET.getlist("route"))]
+    found = {id_: _served_route(catalogue, view, id_) for id_ in asked[:MOST_LISTED]}
+    routes = {id_: route for id_, route in found.items() if route is not None}
+    currency = current.account.currency if current else WITHOUT_ACCOUNT
+    context = (current.template_context if current else {}) | {"currency": currency, "kept": _kept(request)}
+    context["switch"] = reverse("models")
+    faults = [f"No route {id_[:LONGEST_SHOWN]!r} is served now." for id_, route in found.items() if route is None]
+    if len(asked) > MOST_COMPARED:
+        surplus = ", ".join(id_[:LONGEST_SHOWN] for id_ in asked[MOST_COMPARED:MOST_LISTED])
+        faults.append(f"At most {MOST_COMPARED} routes can be compared. Too many: {surplus}.")
+    elif len(asked) < FEWEST_COMPARED:
+        faults.append(f"Choose {FEWEST_COMPARED} to {MOST_COMPARED} routes to compare.")
+    if faults:
+        refused = context | {"faults": faults, "routes": routes}
+        return render(request, "dashboard/compare.html", refused, status=422)
+    figures = figures_of({offer.canonical_id for offer, _ in routes.values()}, now)
+    lines = list(lines_of(routes.values(), catalogue, view, currency, health.recent_calls(now), figures))
+    context |= {
+        "columns": [(f"Route {number}", line) for number, line in enumerate(lines, 1)],
+        "differing": differing_facts(lines),
+        "is_measured": True,
+        "may_use": current is not None and not current.is_seen_by_staff,
+    }
+    return render(request, "dashboard/compare.html", context)
+
+
+def _served_route(catalogue: Snapshot, view: View, id_: str) -> tuple[Offer, Route] | None:
+    provider, _, rest = id_.partition("/")
+    canonical_id, _, locode = rest.rpartition("/")
+    offer = catalogue.offers.get((provider, canonical_id))
+    routes = [] if offer is None else [route for route in served_now(offer, view) if route.locode == locode]
+    return (offer, routes[0]) if offer is not None and routes else None
+
+
+def _kept(request: HttpRequest, **more: str) -> str:
+    """Returns the query of an address that keeps the account, and what staff see."""
+    fields = {name: request.GET[name] for name in ("account", "everything") if name in request.GET}
+    return f"?{urlencode(fields | {name: value for name, value in more.items() if value})}"
+
+
 def models_of(lines: Iterable[RouteLine], autos: Iterable[Info], sort: str) -> list[ModelLine]:
-    """Groups routes by canonical model, and sorts models and routes by SORTS.
+    """Groups routes by canonical model, and sorts models and routes by ROUTE_SORTS.
 
     Without `sort`, models are sorted by name, and routes as automatic routing prefers them.
     """
@@ -286,11 +390,11 @@ def models_of(lines: Iterable[RouteLine], autos: Iterable[Info], sort: str) -> l
         preferred = {id_: number for number, id_ in enumerate(auto["auto_routing"]["candidates"])} if auto else {}
         routes.sort(key=lambda line: (preferred.get(line.route.id, len(preferred)), line.offer.id))
         if sort:
-            routes.sort(key=lambda line: _last_if_unknown(SORTS[sort](line)))
+            routes.sort(key=lambda line: _last_if_unknown(ROUTE_SORTS[sort](line)))
         models.append(ModelLine(canonical_id, auto, routes))
     models.sort(key=lambda model: (model.name.lower(), model.canonical_id))
     if sort:
-        models.sort(key=lambda model: _last_if_unknown(SORTS[sort](model.routes[0])))
+        models.sort(key=lambda model: _last_if_unknown(ROUTE_SORTS[sort](model.routes[0])))
     return models
 
 
@@ -309,6 +413,15 @@ def _last_if_unknown(value: Decimal | int | None) -> tuple[bool, Decimal]:
 def _range(values: Iterable[T | None], key: Callable[[T], Any]) -> tuple[T, T] | None:
     known = [value for value in values if value is not None]
     return (min(known, key=key), max(known, key=key)) if known else None
+
+
+def _is_within(most: Decimal | int | None, value: Decimal | int | None) -> bool:
+    """Tells whether a value is at most `most`. Without `most`, every value is; an unknown value is within no limit."""
+    return most is None or (value is not None and value <= most)
+
+
+def _negative(value: Decimal | None) -> Decimal | None:
+    return None if value is None else -value
 
 
 def _amount(price: ShownPrice | None) -> Decimal | None:

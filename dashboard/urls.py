@@ -72,6 +72,7 @@ urlpatterns = [
     path("policies/new-keys", policies.default_policy, name="default-policy"),
     path("policies/tags/<str:tag>", policies.tag_policy, name="tag-policy"),
     path("models", offers.model_list, name="models"),
+    path("models/compare", offers.compare_routes, name="compare"),
     path("models/<path:canonical_id>", offers.model_detail, name="model"),
     path("playground", playground.playground, name="playground"),
     path("playground/key", playground.new_key, name="playground-key"),

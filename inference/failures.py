@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from catalogue.pricing import ContradictoryUsage
-from catalogue.routing import health, troubles
+from catalogue.routing import health, route_failures, troubles
 from catalogue.routing.routes import Route
 from gateway.errors import (
     OWN_CODES,
@@ -93,7 +93,10 @@ def note_in_health(route: Route, error: ApiError, status: int | None, trouble: T
     if trouble is not None:
         troubles.note(route.upstream.slug, trouble)
         words = f"Provider {route.upstream.slug!r} {trouble}."
-    health.note(route.upstream.slug, failed=health.is_failure(status), words=words)
+    is_failure = health.is_failure(status)
+    health.note(route.upstream.slug, failed=is_failure, words=words)
+    if is_failure:
+        route_failures.note(route)
 
 
 def broken(fault: UpstreamFault, admitted: AdmittedRequest, *, bill: str = "") -> UpstreamFailed:

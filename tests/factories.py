@@ -11,9 +11,9 @@ from billing.accounts import open_account
 from billing.ledger.unsettled import COLUMNS, RequestColumns, RouteTerms, UnsettledGeneration
 from billing.models import FROZEN, Generation
 from billing.usage.verify import Verification, verify
-from catalogue.models import ProviderFailure, ProviderMinute
+from catalogue.models import ProviderFailure, ProviderMinute, RouteHour
 from catalogue.pricing import Price, Rates, Usage, cost_of
-from catalogue.routing import health, snapshot
+from catalogue.routing import health, route_failures, snapshot
 from gateway.money import ExactDecimalField
 from inference.dialects import read_usage
 
@@ -106,8 +106,10 @@ def mismatches(account: Account | None = None) -> list[str]:
 def forget_health() -> None:
     """Drops what other tests have noted in this process; otherwise it would be written with the next notes."""
     health.flush()
+    route_failures.flush()
     ProviderMinute.objects.all().delete()
     ProviderFailure.objects.all().delete()
+    RouteHour.objects.all().delete()
     health.look()
     health._probes.clear()
 

@@ -20,6 +20,11 @@ PROVIDERS = ("MISTRAL", "SCALEWAY", "OVHCLOUD", "OPENAI")
 # Nothing is sent to these providers, and no mail to anybody.
 ENVIRONMENT = {"EMAIL_URL": "dummymail://"} | {f"{provider}_API_KEY": "none" for provider in PROVIDERS}
 
+COMPARED = "&".join(
+    f"route={provider}/mistralai/mistral-small-3.2-24b-instruct/{locode}"
+    for provider, locode in (("ovhcloud", "FRGRV"), ("scaleway", "FRPAR"))
+)
+
 _numbers = itertools.count(1)
 
 
@@ -101,6 +106,8 @@ def _of_members(ids: dict[str, Any]) -> list[Screen]:
         Screen("models-none", "/models?q=nothing+is+called+this"),
         Screen("models-refused", "/models?modality=nonsense"),
         Screen("model", f"/models/openai/gpt-oss-120b{account}"),
+        Screen("compare", f"/models/compare{account}&{COMPARED}"),
+        Screen("compare-refused", f"/models/compare{account}&route=openai/openai/none/global"),
         Screen("playground", f"/playground{account}&model=auto/mistralai/mistral-small"),
         Screen("aliases", f"/aliases{account}"),
         Screen("alias", f"/aliases/{ids['alias']}"),

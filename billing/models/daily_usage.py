@@ -23,6 +23,8 @@ class UsageWatermark(models.Model):
 
     account = models.OneToOneField(Account, on_delete=models.PROTECT, primary_key=True, related_name="usage_watermark")
     rolled_until = models.DateTimeField()
+    # How far they are counted in RouteHour. It stays when `rolled_until` is set back, so that nothing is counted twice.
+    routes_until = models.DateTimeField(null=True)
     # Ledger entries known to be rolled up: the wallet's seq less this is roughly the length of the tail.
     entries = models.BigIntegerField(default=0)
 

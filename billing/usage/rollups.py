@@ -22,6 +22,7 @@ from gateway.money import EXACT, ExactDecimalField, LossyValueError
 
 from ..ledger.record_columns import ROLLED_UP
 from ..models import NO_ALIAS, DailyUsage, Generation, UsageWatermark, Wallet
+from . import route_hours
 
 logger = logging.getLogger(__name__)
 
@@ -148,12 +149,13 @@ def advance(
 
 
 def drop_sums(account_id: UUID) -> None:
-    """Drops an account's rows and watermark, so that all its records are rolled up anew."""
+    """Drops an account's rows and sets its watermark back, so that all its records are rolled up anew."""
     _ensure_watermark(account_id)  # so that there is a row to lock
     with transaction.atomic():
-        UsageWatermark.objects.select_for_update().filter(account_id=account_id).first()
+        mark = UsageWatermark.objects.select_for_update().get(account_id=account_id)
         DailyUsage.objects.filter(account_id=account_id).delete()
-        UsageWatermark.objects.filter(account_id=account_id).delete()
+        mark.rolled_until, mark.entries = BEGINNING, 0
+        mark.save(update_fields=["rolled_until", "entries"])
 
 
 def accounts_behind(least: timedelta, among: Collection[UUID] | None = None) -> QuerySet[Wallet, UUID]:
@@ -218,7 +220,8 @@ def _roll_batch(barrier: Barrier, trail: timedelta, wanted: int) -> int:
         tail = Generation.objects.filter(account_id=barrier.account_id, created_at__gt=mark.rolled_until)
         times = tail.filter(created_at__lte=safe).order_by("created_at", "id").values_list("created_at", flat=True)
         until = next(iter(times[wanted - 1 : wanted]), safe)  # records of the same moment stay in one batch
-        found = list(sums_by(tail.filter(created_at__lte=until), *GROUP))
+        batch = tail.filter(created_at__lte=until)
+        found = list(sums_by(batch, *GROUP))
         _add(barrier.account_id, found)
         # Ordered, so that it is read from one end of the index: `exists()` may scan the whole table.
         later = tail.filter(created_at__gt=safe).order_by("created_at", "id").values_list("created_at")[:1]
@@ -226,7 +229,10 @@ def _roll_batch(barrier: Barrier, trail: timedelta, wanted: int) -> int:
         priced = sum(row[SUM_PREFIX + "priced"] for row in found)
         mark.entries = barrier.entries if is_all else min(mark.entries + priced, barrier.entries - 1)
         mark.rolled_until = until
-        mark.save(update_fields=["rolled_until", "entries"])
+        if mark.routes_until is None or mark.routes_until < until:
+            route_hours.count_records(batch, mark.routes_until)  # last, because it locks rows that accounts share
+            mark.routes_until = until
+        mark.save(update_fields=["rolled_until", "routes_until", "entries"])
         return sum(row[SUM_PREFIX + "requests"] for row in found)
 
 

@@ -1,6 +1,6 @@
 """Gathers every table of the catalogue, because Django finds an app's models in this package alone."""
 
-from .counters import SHARDS, ProviderFailure, ProviderMinute, ProviderOutage, ProviderTrouble, RouteDay
+from .counters import SHARDS, ProviderFailure, ProviderMinute, ProviderOutage, ProviderTrouble, RouteDay, RouteHour
 from .energy import EnergyEstimate
 from .facts import FACTS, Confidential, Transfer
 from .grid import GridImport, GridIntensity, GridSlot
@@ -38,6 +38,7 @@ __all__ = [
     "ProviderTrouble",
     "Region",
     "RouteDay",
+    "RouteHour",
     "State",
     "Status",
     "Thinking",

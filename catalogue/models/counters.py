@@ -47,6 +47,28 @@ class ProviderMinute(models.Model):
         return f"{self.provider} {self.minute:%H:%M}: {self.failures} of {self.attempts} failed"
 
 
+class RouteHour(models.Model):
+    """Sums up the requests of all accounts to a route in a UTC hour (docs/api.md#speed-and-success-of-a-route)."""
+
+    # Without foreign keys, as RouteDay. The last two are histograms (`billing.usage.histograms`), in milliseconds.
+    hour = models.DateTimeField(db_index=True)
+    provider = models.CharField(max_length=100)
+    model = models.CharField(max_length=255)
+    region = models.CharField(max_length=16)
+    served = models.BigIntegerField(default=0, db_default=0)
+    failed = models.BigIntegerField(default=0, db_default=0)
+    first_token = models.JSONField(default=dict)
+    per_thousand_tokens = models.JSONField(default=dict)  # the time from the first to the last, for 1,000 output tokens
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["model", "provider", "region", "hour"], name="one_row_per_route_and_hour")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.provider}/{self.model}/{self.region} {self.hour:%Y-%m-%d %H:%M}"
+
+
 class ProviderFailure(models.Model):
     """Records a provider's last failure, with the message that the client got."""
 

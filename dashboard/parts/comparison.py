@@ -22,6 +22,9 @@ VALUES: dict[str, Callable[[RouteLine], Any]] = {
     "streaming": lambda line: line.offer.streaming,
     "tools": lambda line: line.offer.function_calling,
     "images": lambda line: line.offer.image_input,
+    "first_token": lambda line: line.speed.first_token.value,
+    "speed": lambda line: line.speed.tokens_per_second.value,
+    "success": lambda line: line.speed.success.value,
     "status": lambda line: line.shown_status,
 }
 

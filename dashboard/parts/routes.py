@@ -5,11 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from types import MappingProxyType
 
 from django.conf import settings
 from django.utils import timezone
 
 from billing.models import Generation, RequestFailure
+from billing.usage.route_hours import RouteFigures, RouteKey
 from catalogue.listing import View, auto_info, listed, servable, served_now
 from catalogue.models import PER_MILLION, WITH_ENDPOINT, Modality, Status
 from catalogue.pricing import MILLION, carbon_per_token, rates_between
@@ -20,6 +22,8 @@ from catalogue.routing.routes import EMBEDDING, JURISDICTIONS, Offer, PublishedP
 from catalogue.routing.selection import cost_in_eur
 from gateway.errors import ServiceUnavailable
 from gateway.server.turns import take_turns
+
+from .speed import NOTHING_MEASURED, RouteSpeed, speed_of
 
 CHATS = frozenset({Generation.Endpoint.CHAT, Generation.Endpoint.RESPONSES, Generation.Endpoint.MESSAGES})
 PLACEHOLDER_MODEL = "provider/creator/model"
@@ -54,6 +58,7 @@ class RouteLine:
     status: Status
     calls: RecentCalls
     problems: tuple[str, ...]
+    speed: RouteSpeed = NOTHING_MEASURED
 
     @property
     def shown_status(self) -> str:
@@ -164,6 +169,7 @@ def lines_of(
     view: View,
     currency: str,
     recent_calls: Mapping[str, RecentCalls],
+    figures: Mapping[RouteKey, RouteFigures] = MappingProxyType({}),
 ) -> Iterator[RouteLine]:
     """Makes the lines of routes, with prices in `currency`."""
     rates: dict[str, Decimal | None] = {}
@@ -174,6 +180,7 @@ def lines_of(
             known = rates_between(own, currency, catalogue.units_per_eur)
             rates[own] = None if known is None else known.account
         calls = recent_calls.get(offer.upstream.slug, RecentCalls())
+        measured = figures.get(RouteKey(offer.upstream.slug, offer.canonical_id, route.locode))
         yield RouteLine(
             offer=offer,
             route=route,
@@ -184,6 +191,7 @@ def lines_of(
             problems=tuple(
                 dict.fromkeys([*_problems_of_offer(offer, view.today), *_problems_of_route(catalogue, view, route)])
             ),
+            speed=NOTHING_MEASURED if measured is None else speed_of(measured),
         )
 
 

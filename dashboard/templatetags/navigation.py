@@ -30,7 +30,7 @@ SECTIONS = (
     Section("Carbon", "carbon"),
     Section("Billing", "credit"),
     Section("API keys", "keys", ("key", "delete-key", "rotate-key")),
-    Section("Models", "models", ("model",)),
+    Section("Models", "models", ("model", "compare")),
     Section("Playground", "playground"),
     Section("Aliases", "aliases", ("alias", "delete-alias")),
     Section("Members", "members", ("member", "remove-member"), is_set_up_once=True),

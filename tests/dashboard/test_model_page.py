@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -10,8 +10,10 @@ import pytest
 from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from accounts.models import Account, User
+from billing.usage.histograms import Histogram
 from catalogue import models, price_history
 from catalogue.routing import snapshot
 from tests.billing.records import MEMBER, open_for, serve
@@ -72,13 +74,15 @@ def words(client: Client, slug: str, **query: str) -> str:
 def test_the_routes_of_a_model_are_compared(member: Client) -> None:
     text = words(member, "cached")
     assert "Cached auto/test/cached Copy" in text
-    assert "EU-sovereign ones first, then by carbon and by price" in text
+    assert (
+        "prefers EU-sovereign routes, then the lowest carbon intensity, then the lowest price. To pin a route" in text
+    )
     paris, frankfurt = text.split("Sim, FR · ")[1:]
     assert paris.startswith("Paris, FR FRPAR default region EU-sovereign sim/test/cached/FRPAR Copy")
     assert "chat · streaming: yes · function calling: yes · image input: unknown · Cache write: 0.75" in paris
-    # In order: context, max output, prompt, cached prompt, completion, energy, grid, carbon, first token, status.
-    assert "131,072 8,192 0.60 0.06 1.20 200 44 8.8 – unknown No calls" in paris  # noqa: RUF001
-    assert "131,072 8,192 0.60 0.06 1.20 200 344 68.8 – unknown No calls" in frankfurt  # noqa: RUF001
+    # In order: context, max output, prompt, cached prompt, completion, energy, grid, carbon, status.
+    assert "131,072 8,192 0.60 0.06 1.20 200 44 8.8 No calls" in paris
+    assert "131,072 8,192 0.60 0.06 1.20 200 344 68.8 No calls" in frankfurt
     tiered = words(member, "tiered")
     assert "Prompt, prompts above 22 tokens: 1.20 · Completion, prompts above 22 tokens: 1.80" in tiered
     assert "Cached prompt, prompts above 22 tokens: 0.12" in tiered
@@ -183,16 +187,62 @@ def test_staff_see_what_is_not_served_and_why(staff: Client) -> None:
     assert "nokey" not in words(staff, "echo")
 
 
-def test_the_time_to_the_first_token_is_the_accounts_own(member: Client) -> None:
+def speeds(client: Client, slug: str, **query: str) -> str:
+    """Returns the markup of the table of speed and success."""
+    return page(client, slug, **query).partition('<h2 id="speed">')[2].partition("</section>")[0]
+
+
+def measure(locode: str, *, served: int, failed: int = 0, first_token_ms: int = 400, hours_ago: int = 0) -> None:
+    """Writes the sums of an hour, in which 1,000 output tokens took 20 seconds."""
+    hour = timezone.now().replace(minute=0, second=0, microsecond=0) - timedelta(hours=hours_ago)
+    models.RouteHour.objects.create(
+        **{
+            "hour": hour,
+            "provider": "sim",
+            "model": "test/cached",
+            "region": locode,
+            "served": served,
+            "failed": failed,
+        },
+        first_token=Histogram.of([first_token_ms] * served).to_json(),
+        per_thousand_tokens=Histogram.of([20_000] * served).to_json(),
+    )
+
+
+def test_each_route_shows_its_speed_and_success_of_all_accounts_with_a_chart(member: Client) -> None:
+    measure("FRPAR", served=75, failed=25)
+    measure("FRPAR", served=30, first_token_ms=900, hours_ago=3)
+    measure("DEFRA", served=19)
+    text = speeds(member, "cached")
+    paris, frankfurt = plain(text).split("Sim · ")[1:]
+    assert re.match(r"Paris, FR 0\.[34]\d* [45]\d[.\d]* 80\.8 ", paris)
+    assert frankfurt.startswith("Frankfurt am Main, DE few requests few requests few requests")
+    assert "19" not in plain(frankfurt)
+    assert text.count("<svg") == 3
+    assert re.search(r'"By hour: 0\.[34]\d* to 0\.[89]\d* s, last 0\.[34]\d*\. Known for 2 of 24 hours\."', text)
+    assert 'aria-label="By hour: 75 to 100 %, last 75. Known for 2 of 24 hours."' in text
+
+
+def test_routes_are_sorted_by_what_is_measured_and_unknown_comes_last(member: Client) -> None:
+    measure("DEFRA", served=50, failed=1, first_token_ms=300)
+    for sort in ("first-token", "speed", "success"):
+        first, last = plain(speeds(member, "cached", sort=sort)).split("Sim · ")[1:]
+        assert (first.split(",")[0], last.split(",")[0]) == ("Frankfurt am Main", "Paris")
+    measure("FRPAR", served=50, first_token_ms=400)
+    assert plain(speeds(member, "cached", sort="success")).split("Sim · ")[1].startswith("Paris")
+    assert plain(speeds(member, "cached", sort="first-token")).split("Sim · ")[1].startswith("Frankfurt")
+
+
+def test_the_accounts_own_time_to_the_first_token_is_beside_it(member: Client) -> None:
     mine, theirs = User.objects.get(email=MEMBER).account_set.get(), open_for("somebody@example.com", name="Theirs")
     route: dict[str, Any] = {"provider": "sim", "model": "test/cached", "region": "FRPAR"}
     serve(theirs, **route, first_token_ms=9_000)
-    assert "9 No calls" not in words(member, "cached")
+    assert "Yours" not in plain(speeds(member, "cached"))
     for milliseconds in (300, 500):
         serve(mine, **route, first_token_ms=milliseconds)
-    paris, frankfurt = words(member, "cached").split("Sim, FR · ")[1:]
-    assert "8.8 0.4 No calls" in paris
-    assert "68.8 – unknown No calls" in frankfurt  # noqa: RUF001
+    paris, frankfurt = plain(speeds(member, "cached")).split("Sim · ")[1:]
+    assert "few requests 0.4 few requests" in paris
+    assert "few requests – unknown few requests" in frankfurt  # noqa: RUF001
 
 
 def test_code_is_for_automatic_routing_or_the_route_that_is_chosen(member: Client) -> None:

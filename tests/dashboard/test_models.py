@@ -226,6 +226,66 @@ def test_facts_on_data_filter_the_list_and_unknown_never_passes(
     assert "unknown" in entry(member, "Echo", provider="simkey").rpartition("Copy")[2]
 
 
+@pytest.fixture
+def described(member: Client) -> Client:
+    """States facts of two models: `cached` calls functions and takes images, `large` keeps prompts for 30 days."""
+    models.Model.objects.filter(canonical_id="test/cached").update(image_input=True, retention_days=7)
+    models.Model.objects.filter(canonical_id="test/large").update(function_calling=False, retention_days=30)
+    forget_snapshot()
+    snapshot.refresh()
+    return member
+
+
+@pytest.mark.parametrize(
+    ("query", "shown", "hidden"),
+    [
+        ({"place": "fr"}, "sim/test/far/FRPAR", "sim/test/far/USQAS"),
+        ({"place": "USQAS"}, "sim/test/far/USQAS", "sim/test/far/FRPAR"),
+        ({"place": "global"}, "sim/test/global-only/global", "sim/test/cached/FRPAR"),
+        ({"prompt": "0.05"}, "sim/test/little/FRPAR", "sim/test/cached/FRPAR"),
+        ({"completion": "0.02"}, "sim/test/little/FRPAR", "sim/test/cached/FRPAR"),
+        ({"completion": "0"}, "sim/test/embedding/FRPAR", "sim/test/little/FRPAR"),
+        ({"context": "1000000"}, "sim/test/large/FRPAR", "sim/test/cached/FRPAR"),
+        ({"tools": "on"}, "sim/test/cached/FRPAR", "sim/test/large/FRPAR"),
+        ({"images": "on"}, "sim/test/cached/FRPAR", "sim/test/far/FRPAR"),
+        ({"retention_days": "7"}, "sim/test/cached/FRPAR", "sim/test/large/FRPAR"),
+        ({"retention_days": "30"}, "sim/test/large/FRPAR", "sim/test/far/FRPAR"),
+    ],
+)
+def test_places_prices_and_capabilities_filter_the_list_and_unknown_never_passes(
+    described: Client, query: dict[str, str], shown: str, hidden: str
+) -> None:
+    text = page(described, **query)
+    assert shown in routes(text)
+    assert hidden not in routes(text)
+    assert "sim/test/unpriced/FRPAR" not in routes(page(described, prompt="1000"))
+    assert '<a href="?">Clear the filters</a>' in text
+
+
+def test_automatic_routing_is_left_out_if_it_may_choose_a_route_that_does_not_pass(described: Client) -> None:
+    assert "auto/test/far" in ids(page(described, q="far"))
+    assert ids(page(described, q="far", place="FR")) == ["sim/test/far/FRPAR"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("place", "France"),
+        ("place", "F\n"),
+        ("prompt", "-1"),
+        ("completion", "NaN"),
+        ("context", "many"),
+        ("retention_days", "-1"),
+        ("retention_days", "9" * 30),
+    ],
+)
+def test_an_invalid_number_or_place_is_refused_beside_its_field(member: Client, field: str, value: str) -> None:
+    response = member.get("/models", {field: value})
+    assert response.status_code == 422
+    assert "That filter is not valid." in plain(response.text)
+    assert re.search(rf'<ul class="errorlist" id="id_{field}_error">', response.text)
+
+
 @pytest.mark.parametrize("field", ["jurisdiction", "modality", "provider", "storage", "transfer", "sort"])
 def test_an_invalid_filter_shows_no_models(member: Client, field: str) -> None:
     response = member.get("/models", {field: "nonsense"})
@@ -375,7 +435,7 @@ def test_a_large_catalogue_costs_no_more_queries(
 
 def test_an_empty_result_says_how_to_go_on(member: Client) -> None:
     text = page(member, q="zebra", jurisdiction="eu-hosted")
-    assert "No model matches" in text
+    assert "No model matches all search words and filters." in text
     assert re.search(r'<a href="\?">Clear the filters</a>', text)
 
 

@@ -16,7 +16,7 @@ from billing.ledger import idempotent_requests
 from billing.maintenance import maintain_once
 from billing.usage import request_failures, rollups
 from catalogue.footprint import grid_import
-from catalogue.routing import health, quota
+from catalogue.routing import health, quota, route_failures
 from gateway.db.outages import Outage
 from gateway.db.pool import release_all
 from gateway.management.base import OperatorCommand, explain
@@ -74,6 +74,7 @@ class Command(OperatorCommand):
         purged = playground_keys.delete_expired(now) + keys.purge_expired(now)
         done = maintain_once()
         dropped = quota.drop_before(quota.day_of(now)) + health.drop_before(now - health.KEPT)
+        dropped += route_failures.drop_before(now - route_failures.KEPT)
         failures = request_failures.drop_before(request_failures.kept_since(now))
         used = idempotent_requests.drop_before(now - idempotent_requests.KEPT_FOR)
         ended = invitations.drop_ended(now)
