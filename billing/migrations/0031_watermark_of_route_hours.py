@@ -3,7 +3,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("billing", "0029_notices_of_webhooks"),
+        ("billing", "0030_alerts_by_pace"),
     ]
 
     operations = [
