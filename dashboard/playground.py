@@ -18,8 +18,8 @@ from catalogue.routing import quota, snapshot
 from catalogue.routing.model_ids import AUTO
 from catalogue.routing.routes import Snapshot, Upstream
 
-from .parts.access import AccountContext, account_page
-from .parts.advice import BY_CODE, OF_THE_PROVIDER
+from .parts.access import AccountContext, account_page, page_address
+from .parts.advice import BY_CODE, OF_THE_PROVIDER, FailureAdvice
 from .parts.routes import PLACEHOLDER_MODEL, model_to_try
 
 LONGEST_MODEL = 300  # characters of `?model=`
@@ -56,10 +56,17 @@ def playground(request: HttpRequest, current: AccountContext) -> HttpResponse:
         "is_offered": any(chosen == model.id for group in groups for model in group.models),
         "funds": {"status": "empty" if Wallet.objects.get(pk=current.account.pk).balance <= 0 else "good"},
         "public_url": settings.PUBLIC_URL,
-        "advice": {code: explained.what_to_do for code, explained in BY_CODE.items()}
-        | {"": OF_THE_PROVIDER.what_to_do},
+        "advice": {code: _shown(advice, current) for code, advice in {**BY_CODE, "": OF_THE_PROVIDER}.items()},
     }
     return current.page(request, "playground", context)
+
+
+def _shown(advice: FailureAdvice, current: AccountContext) -> dict[str, str]:
+    """Returns what the script shows of an advice: a text and, if there is one, the page on which to follow it."""
+    if not advice.page:
+        return {"text": advice.what_to_do}
+    address = page_address(advice.page, current.account.pk)
+    return {"text": advice.what_to_do, "address": address, "title": advice.page_title}
 
 
 @account_page("POST")

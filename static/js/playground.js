@@ -109,11 +109,9 @@ function showError({ label, message: text, code }, id) {
   told.append(strong, compared.hidden ? ` ${text}` : ` ${id}: ${text}`);
   errors.append(told);
   if (code !== null) {
-    const [before, after] = (advice[code] ?? advice[""]).split("Billing page");
-    const told = Object.assign(document.createElement("p"), { textContent: before });
-    if (after !== undefined) {
-      told.append(Object.assign(document.createElement("a"), { href: form.dataset.billing, textContent: "Billing page" }), after);
-    }
+    const { text: todo, address, title } = advice[code] ?? advice[""];
+    const told = Object.assign(document.createElement("p"), { textContent: `${todo} ` });
+    if (address) told.append(Object.assign(document.createElement("a"), { href: address, textContent: title }));
     errors.append(told);
   }
   errors.hidden = false;

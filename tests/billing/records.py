@@ -83,7 +83,7 @@ def repeat(record: Generation, times: int) -> None:
 
 def fail(account: Account | None, error: ApiError | None = None, **facts: Any) -> RequestFailure:
     """Notes and writes one refused request of the account (404 by default), as a worker does."""
-    error = error or NotFound("Model 'test/nowhere' is not offered by provider 'sim'.", param="model")
+    error = error or NotFound("Provider 'sim' does not offer model 'test/nowhere'.", param="model")
     key_id = None if account is None else key_of(account).pk
     account_id = None if account is None else account.pk
     event = RequestEvent("POST", "chat/completions", account_id=account_id, key_id=key_id, **facts)

@@ -359,7 +359,7 @@ def test_a_refusal_for_lack_of_credit_leads_to_the_billing_page(
 ) -> None:
     page = signed_in_to_fail(chromium, open_account(gateway, credit=None))
     say(page, "Hello")
-    link = page.get_by_role("alert").get_by_role("link", name="Billing page")
+    link = page.get_by_role("alert").get_by_role("link", name="Billing")
     expect(link).to_have_attribute("href", re.compile(r"^/credit\?account="))
 
 

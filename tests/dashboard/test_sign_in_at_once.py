@@ -19,7 +19,7 @@ from tests.dashboard.people import OWNER
 from tests.page_text import plain
 from tests.servers.gateway import GatewayServer
 
-BUSY = "Too many people are signing in."
+BUSY = "Sign-in is busy, and your password was not checked."
 
 
 def test_the_worker_serves_requests_during_a_sign_in(gateway: GatewayServer, open_account: OpenAccount) -> None:

@@ -212,14 +212,14 @@ def test_requests_with_a_tag_and_without_can_be_listed(member: Client, account: 
     for _ in range(2):
         html = member.get("/usage/records", {"tag": "team=search"}).text
         assert listed(html) == [tagged.public_id]
-        assert "is not offered by" not in html
+        assert "does not offer model" not in html
         assert "Failed requests have no tags, so they are not listed." in html
         assert '<option value="team=search" selected>' in html
         assert listed(member.get("/usage/records", {"tag": "none"}).text) == [without.public_id]
         advance_all()
     html = member.get("/usage/records").text
     assert '<option value="team=search-eu">' in html
-    assert "is not offered by" in html
+    assert "does not offer model" in html
     assert [row for row in rows(html, "records") if "env=prod team=search " in row]
 
 

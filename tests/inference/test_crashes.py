@@ -138,7 +138,7 @@ def test_a_frozen_worker_finds_that_its_streams_were_settled_and_ends_them(
     for stream in streams:
         streamed = stream.result()
         assert (streamed.codes, streamed.done) == (["service_unavailable"], False)
-        assert "is stopping" not in streamed.messages[0]
+        assert "is restarting" not in streamed.messages[0]
         assert bills.record_of(server, streamed.id).completion_tokens <= streamed.most_tokens
     assert bills.records(customer) == settled
     assert len(bills.debits(customer)) == len(streams)

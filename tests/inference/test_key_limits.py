@@ -41,7 +41,7 @@ def test_requests_beyond_a_limit_are_refused_with_its_name_and_the_wait(account:
     assert refusal(reply) == REACHED
     wait = int(reply.headers["Retry-After"])
     assert 50 <= wait <= 61
-    expected = f"This key's limit of 2 requests per minute is reached. Try again in {wait} seconds."
+    expected = f"Rate limit reached: 2 requests per minute for this key. Retry in {wait} seconds."
     assert reply.json()["error"]["message"] == expected
     answer(account, "echo")  # another key of the account has its own limits
 

@@ -312,8 +312,8 @@ def test_an_event_that_cannot_be_read_is_skipped_and_the_record_is_flagged(
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("nonsense-twice", "answered with something that is not JSON"),
-        ("nonsense-at-the-end", "answered with something that is not JSON"),
+        ("nonsense-twice", "returned invalid JSON"),
+        ("nonsense-at-the-end", "returned invalid JSON"),
         ("error-behind-nonsense", "reported an error: No tea."),
     ],
 )

@@ -263,7 +263,7 @@ def test_limits_per_minute_of_an_account_are_shared_by_its_keys(customer: Custom
     assert customer.http.post("/v1/chat/completions", json=question("tied"), headers=other).status_code == 200
     reply = ask(customer, "tied")
     assert reply.status_code == 429
-    assert message(reply).startswith("This account's limit of 2 requests per minute is reached.")
+    assert message(reply).startswith("Rate limit reached: 2 requests per minute for this account.")
 
 
 def test_the_smaller_of_a_keys_own_limit_and_its_policys_holds(customer: Customer) -> None:

@@ -191,8 +191,8 @@ def test_an_upstream_that_sends_no_output_in_time_is_a_504(hurried_account: Cust
 @pytest.mark.parametrize(
     ("slug", "expected"),
     [
-        ("drop", "broke the connection in the middle of its answer"),
-        ("malformed", "answered with something that is not JSON"),
+        ("drop", "closed the connection before completing the response"),
+        ("malformed", "returned invalid JSON"),
         ("error-frame", "reported an error: The server had an error while processing your request"),
         ("truncated", "broke off in mid-stream"),
     ],
