@@ -54,7 +54,7 @@ class AliasEvent(models.Model):
 
         CREATED = "created", "created"
         RENAMED = "renamed", "renamed"
-        REPOINTED = "repointed", "repointed"
+        REPOINTED = "repointed", "target changed"
         FALLBACKS = "fallbacks", "fallbacks changed"
         DELETED = "deleted", "deleted"
 

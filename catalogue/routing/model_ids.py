@@ -12,7 +12,7 @@ GLOBAL = "global"
 AUTO = "auto"
 ALIAS = "alias"
 ALIAS_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-ALIAS_RULE = "1-64 characters of lowercase a-z, 0-9, '-' or '_', starting with a letter or digit"
+ALIAS_RULE = "1-64 characters of a-z, 0-9, - and _, starting with a letter or digit"
 
 
 @dataclass(frozen=True, slots=True)

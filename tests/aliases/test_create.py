@@ -29,7 +29,7 @@ from tests.aliases.caller import (
 )
 from tests.factories import new_account
 
-RULE = "1-64 characters of lowercase a-z, 0-9, '-' or '_', starting with a letter or digit"
+RULE = "1-64 characters of a-z, 0-9, - and _, starting with a letter or digit"
 FORMS: list[dict[str, Any]] = [
     {"provider": "sim", "canonical_id": "test/echo", "locode": "FRPAR"},
     {"target": {"provider": "sim", "canonical_id": "test/echo", "locode": "FRPAR"}},

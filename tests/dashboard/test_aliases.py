@@ -276,7 +276,7 @@ def test_owners_may_keep_changes_to_themselves(member: Client, owner: Client, al
 def test_a_form_repoints(member: Client, alias: Alias) -> None:
     response = member.post(address(alias), {"action": "repoint", "target": CHUNKS}, follow=True)
     assert f"The target of alias/fast is now {CHUNKS}." in plain(response.text)
-    assert f"repointed {ECHO} {CHUNKS}" in plain(response.text)
+    assert f"target changed {ECHO} {CHUNKS}" in plain(response.text)
     assert Alias.objects.get().target == CHUNKS
 
 

@@ -258,7 +258,7 @@ def test_the_new_key_is_shown_whole_with_the_line_that_uses_it(
     settings.PUBLIC_URL = "https://gateway.example"
     response = member.post("/keys", {"account": str(account.pk), "name": "ci", "expiry": "90d"})
     token, page = token_in(response.text), plain(response.text)
-    assert "It is shown only once." in page
+    assert "You will not be able to see it again." in page
     assert f'curl https://gateway.example/v1/models \\ -H "Authorization: Bearer {token}"' in page
     assert 'data-copy="token"' in response.text
     assert "no-store" in response["Cache-Control"]

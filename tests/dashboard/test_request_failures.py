@@ -298,7 +298,7 @@ def test_a_failure_says_why_and_what_to_do(member: Client, account: Account) -> 
         "The provider failed, or its answer could not be used.",
         "Provider 'sim' answered with HTTP 502.",
         "Retry with exponential backoff. The message quotes what the provider said.",
-        "7 more requests of this account failed with this code",
+        "7 more requests failed with the same error right after this one.",
         "Endpoint /v1/chat/completions",
         "Requested model alias/fast",
         "Route sim/test/echo/FRPAR",
