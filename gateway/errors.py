@@ -430,7 +430,7 @@ class ServiceUnavailable(ApiError):
 
     status, code = 503, "service_unavailable"
     param: str | None = "model"
-    message = "The server is starting. You were not charged; please retry."
+    message = "The server is starting. Nothing was billed; please retry."
 
 
 class ReplicaStopping(ServiceUnavailable):

@@ -91,7 +91,7 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
         event.outcome = Outcome.CLIENT_LEFT
         response = form.error_response(InvalidRequest(CLOSED_ITS_SIDE), environ)
     except WorkerStopped:
-        stopping = ReplicaStopping("The server is restarting. You were not charged; please retry.")
+        stopping = ReplicaStopping("The server is restarting. Nothing was billed; please retry.")
         response = form.error_response(stopping, environ)
     except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
         response = form.error_response(named_as_sent(from_exception(error), form, call), environ)

@@ -200,7 +200,7 @@ def refused_and_billed(books: Case) -> None:
 
 
 def billed_despite_an_error_that_denies_it(books: Case) -> None:
-    books.asked[1] = replace(books.asked[1], errors="The server is restarting. You were not charged; please retry.")
+    books.asked[1] = replace(books.asked[1], errors="The server is restarting. Nothing was billed; please retry.")
 
 
 def never_asked_of_the_upstream(books: Case) -> None:

@@ -55,11 +55,11 @@ def parse_model_id(text: str) -> ExplicitId | AutoId | AliasId:
         return AliasId(name)
     if "" in segments or len(segments) not in (3, 4):
         hint = f" Alias names are lowercase: alias/{segments[1].lower()}." if _is_loud_alias(segments) else ""
-        raise InvalidRequest(
-            f"Unknown model {shown(text)!r}. Model ids are provider/creator/model[/locode]: "
+        raise InvalidRequest.of_field(
+            "model",
+            f"is unknown: {shown(text)!r}. Model ids are provider/creator/model[/locode]: "
             f"received {len(segments)} segment{'' if len(segments) == 1 else 's'}"
             f"{' (an empty one among them)' if '' in segments else ''}.{hint}",
-            param="model",
         )
     if segments[0] == AUTO:
         if len(segments) == 4:

@@ -50,7 +50,7 @@ class HeldBody:
 
     def take(self, count: int) -> None:
         if HeldBody.held_by_all + count > settings.GATEWAY_MAX_BODIES_BYTES:
-            raise WorkerBusy("This replica holds as many request bodies as it may. Nothing was billed: retry.")
+            raise WorkerBusy("The server is busy with other request bodies. Nothing was billed; please retry.")
         HeldBody.held_by_all += count
         self._bytes += count
 

@@ -22,7 +22,7 @@ from ..server.turns import pause
 from .bodies import BLOCK_BYTES
 from .exception_handler import response_bytes
 
-BUSY = "The server is busy. You were not charged; please retry."
+BUSY = "The server is busy. Nothing was billed; please retry."
 NO_ID = request_id(UUID(int=0))
 # Clients that retry at once must not use up a worker. A refusal takes at most a sixth of a request's CPU time, so a
 # worker that serves many requests can also refuse many.

@@ -267,7 +267,7 @@ def test_the_best_route_that_can_take_the_request_serves(
     [
         ("needy", {"tools": TOOLS}, "tools", "that this model does not support"),
         ("sees", {"service_tier": "priority"}, "service_tier", "must be 'auto' or 'default'"),
-        ("alone", {"store": True}, "store", "not stored"),
+        ("alone", {"store": True}, "store", "does not let providers store"),
     ],
 )
 def test_the_best_candidates_refusal_is_the_answer_if_no_candidate_can_serve(

@@ -109,7 +109,7 @@ def test_tokens_count_when_the_answer_has_ended(account: Customer, fields: dict[
     assert chat(limited, **fields).content  # 8
     reply = chat(limited)
     assert refusal(reply) == REACHED
-    assert "limit of 5 tokens per minute" in reply.json()["error"]["message"]
+    assert "Rate limit reached: 5 tokens per minute for this key." in reply.json()["error"]["message"]
 
 
 def test_a_request_that_fails_counts_too_and_costs_no_tokens(account: Customer) -> None:
