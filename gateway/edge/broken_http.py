@@ -9,7 +9,7 @@ from ..server.bounded_request import HEAD_SECONDS, MOST_HEAD_BYTES, HeadTooSlow
 from .exception_handler import response_bytes
 
 MALFORMED = "400 Bad Request", "The HTTP request is malformed."
-NOT_ONE_HOST = "400 Bad Request", "Exactly one Host header is required."
+NOT_ONE_HOST = "400 Bad Request", "An HTTP request needs exactly one Host header."
 FAULTS: dict[type[Exception], tuple[str, str]] = {
     http_errors.LimitRequestLine: (
         "414 URI Too Long",
