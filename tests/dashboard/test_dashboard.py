@@ -139,7 +139,7 @@ def test_staff_find_an_account_by_a_mail_look_at_it_credit_it_and_disable_a_prov
     page.keyboard.type(f"{member}\n")
     page.get_by_role("link", name=customer.name).first.click()
     page.get_by_role("link", name="Dashboard").click()
-    assert f"You are viewing {customer.name} as staff. Nothing can be changed here" in words(page)
+    assert f"You are viewing {customer.name} as staff. Read-only. This visit is logged." in words(page)
     page.get_by_role("link", name="Account in the admin").click()
     page.get_by_role("link", name="Add credit").click()
     page.get_by_label("Amount").fill("25.5")

@@ -192,7 +192,7 @@ def test_an_answer_cut_in_its_middle_is_a_fault() -> None:
         opened.open()
         assert opened.read() == b"hel"
         server.release.set()
-        with pytest.raises(Unreachable, match="middle of its answer"):
+        with pytest.raises(Unreachable, match="before completing the response"):
             opened.read()
 
 
