@@ -28,6 +28,7 @@ from .parts.access import AccountContext, account_context, account_page, page_ad
 from .parts.budgets import BudgetLine, budgets_of_keys
 from .parts.changes import ChangesForm
 from .parts.funds import WINDOW_DAYS
+from .parts.routes import model_to_try
 
 PAGE_ROWS = 50
 MOST_PER_MINUTE = 2_000_000_000  # the most that the column can hold
@@ -172,8 +173,7 @@ def key_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
     form = CreateForm(request.POST if request.method == "POST" else None, current)
     issued = form.issue(current) if form.is_bound else None
     if issued is not None:
-        context = {"key": issued[0], "token": issued[1], "public_url": settings.PUBLIC_URL}
-        return current.page(request, "new_key", context)
+        return _shown_once(request, current, *issued)
     search = SearchForm(request.GET)
     if not search.is_valid():
         return current.page(request, "keys", {"form": form, "search": search, "days": WINDOW_DAYS}, search)
@@ -302,8 +302,19 @@ def rotate_key(request: HttpRequest, key_id: UUID) -> HttpResponse:
         except (ApiKeyExpired, ApiKeyNotRegistered) as error:
             form.add_error(None, error.message)
         else:
-            return current.page(request, "new_key", {"key": key, "token": token, "public_url": settings.PUBLIC_URL})
+            return _shown_once(request, current, key, token)
     return current.page(request, "rotate_key", {"key": key, "form": form}, form)
+
+
+def _shown_once(request: HttpRequest, current: AccountContext, key: ApiKey, token: str) -> HttpResponse:
+    """Shows a new token, and how to use it."""
+    context = {
+        "key": key,
+        "token": token,
+        "public_url": settings.PUBLIC_URL,
+        "example_model": model_to_try(timezone.now()),
+    }
+    return current.page(request, "new_key", context)
 
 
 def may_change(current: AccountContext, key: ApiKey) -> bool:

@@ -104,6 +104,13 @@ def test_without_requests_the_first_steps_come_first_and_no_chart(page: Page, ac
     assert text.index("Recent requests") < text.index("Make a request")
 
 
+def test_an_empty_account_leads_to_the_persons_other_accounts(client: Client, account: Account) -> None:
+    other = open_for(MEMBER, name="Sample data")
+    client.force_login(User.objects.get(email=MEMBER))
+    text = client.get("/", {"account": str(account.pk)}).text.partition("<main")[2]
+    assert f'<a href="/?account={other.pk}"><bdi>Sample data</bdi></a>' in text
+
+
 def test_the_steps_are_in_curl_python_and_node(page: Page) -> None:
     text = page.text()
     assert all(f'data-copy="snippet-{language}"' in text for language in ("curl", "python", "node"))
