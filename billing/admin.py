@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.contrib import admin, messages
 from django.db import models
-from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import truncatechars
 from django.urls import reverse
@@ -24,6 +24,7 @@ from accounts.models import INVITING_RIGHT, Account, Membership
 from gateway.ids import generation_id
 from gateway.money import ExactDecimalField, plain
 from gateway.pages.admin import BoundedAdmin, ExactSearchAdmin, ValueHistoryAdmin, searched_id, short_id
+from gateway.pages.admin_search import Searchable, SearchTerm, dashboard_page
 
 from . import admin_filters as filters
 from . import admin_policies  # noqa: F401  # registers them
@@ -46,7 +47,9 @@ CLOSING = ("accounts.change_account", "close", "Closing")
 
 
 @admin.register(Account)
-class AccountAdmin(InvitationPages, SuspensionPages, ClosingPages, CreditPages, ValueHistoryAdmin, BoundedAdmin):
+class AccountAdmin(
+    InvitationPages, SuspensionPages, ClosingPages, CreditPages, Searchable, ValueHistoryAdmin, BoundedAdmin
+):
     """Shows accounts, which cannot be removed, because wallets, keys and history refer to them."""
 
     list_display = ("name", "balance", "currency", "far_below_zero", "suspended_at", "member_count", "created_at")
@@ -70,6 +73,17 @@ class AccountAdmin(InvitationPages, SuspensionPages, ClosingPages, CreditPages, 
     )
     readonly_fields = ("balance", "far_below_zero", "suspended_at", "closed_at", "id", "created_at")
     inlines = (MembershipInline,)
+    search_place = 1
+
+    def found(self, rows: QuerySet[Account], term: SearchTerm) -> QuerySet[Account]:
+        named = Q(name__icontains=term.text)
+        return rows.filter(named if term.low is None else named | Q(**term.ids)).order_by("name")
+
+    def detail_of(self, row: Account) -> str:
+        return "closed" if row.closed_at else "suspended" if row.suspended_at else row.currency
+
+    def dashboard_of(self, row: Account) -> str:
+        return dashboard_page("overview", row.pk)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Account]:
         members = Membership.objects.filter(account=OuterRef("pk")).order_by().values("account")
@@ -183,8 +197,11 @@ class LedgerEntryAdmin(ExactSearchAdmin):
         return rows.filter(generation_id=searched_id(term)).exclude(generation=None)
 
 
-class RequestAdmin(ExactSearchAdmin):
+class RequestAdmin(Searchable, ExactSearchAdmin):
     """Searches rows of single requests by their id, their account or their key."""
+
+    def found(self, rows: QuerySet[Any], term: SearchTerm) -> QuerySet[Any]:
+        return rows.none() if term.low is None else rows.filter(**term.ids).select_related("account").order_by("-pk")
 
     def search_exactly(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
         account_id, wanted = _account_id_named(term), searched_id(term)
@@ -269,6 +286,13 @@ class GenerationAdmin(RequestAdmin):
     list_select_related = ("account",)
     search_fields = ("id",)
     search_help_text = "An account's exact name or id, a key's id, or a generation or request id."
+    search_place = 4
+
+    def detail_of(self, row: Generation) -> str:
+        return f"{row.account}, {row.route_id}, {row.created_at:%Y-%m-%d %H:%M} UTC"
+
+    def dashboard_of(self, row: Generation) -> str:
+        return dashboard_page("usage-record", row.account_id, row.public_id)
 
     @admin.display(description="id")
     def public_id(self, generation: Generation) -> str:
@@ -301,6 +325,16 @@ class RequestFailureAdmin(RequestAdmin):
     ordering = ("-created_at", "-id")
     search_fields = ("id",)
     search_help_text = "A request id, an account's exact name or id, or a key's id."
+    search_place = 5
+
+    def found(self, rows: QuerySet[RequestFailure], term: SearchTerm) -> QuerySet[RequestFailure]:
+        return rows.none() if term.is_of_generation else super().found(rows, term)
+
+    def detail_of(self, row: RequestFailure) -> str:
+        return f"{row.account or 'no account'}, {row.status} {row.code}, {row.created_at:%Y-%m-%d %H:%M} UTC"
+
+    def dashboard_of(self, row: RequestFailure) -> str | None:
+        return None if row.account_id is None else dashboard_page("usage-failure", row.account_id, row.request_id)
 
     @admin.display(description="request")
     def short_id(self, failure: RequestFailure) -> str:
