@@ -12,6 +12,7 @@ from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import truncatechars
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
 from accounts import audit
@@ -31,6 +32,7 @@ from . import admin_policies  # noqa: F401  # registers them
 from .accounts import has_entries, rate_warning
 from .admin_closing import ClosingPages
 from .admin_credit import CREDIT_RIGHT, CreditPages
+from .admin_customer import customer
 from .ledger import balance_lines
 from .ledger.record_columns import RECORD_COLUMNS, RecordColumn, Section
 from .models import Generation, LedgerEntry, RequestFailure
@@ -98,6 +100,7 @@ class AccountAdmin(
         self._warn(request, account)
         if account is not None:
             last_steps = LAST_STEPS if account.closed_at is None else (CLOSING,)
+            context |= customer(request, account, timezone.now())
             context["next_steps"] = _permitted(request, str(account.pk), *FIRST_STEPS, *last_steps)
         return super().render_change_form(request, context, *args, **kwargs)
 

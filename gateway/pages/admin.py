@@ -216,9 +216,8 @@ class RecordAdmin(FixedRows, BoundedAdmin):
         return False
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        title = {
-            "title": f"The newest {COUNT_LIMIT:,} {self.plural_name or self.opts.verbose_name_plural}: search for older ones"
-        }
+        name = self.plural_name or self.opts.verbose_name_plural
+        title = {"title": f"The newest {COUNT_LIMIT:,} {name}: search for older ones"}
         return super().changelist_view(request, title | (extra_context or {}))
 
 
