@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import truncatechars
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 
 from accounts import audit
 from accounts.actions import Action
@@ -33,6 +33,8 @@ from .accounts import has_entries, rate_warning
 from .admin_closing import ClosingPages
 from .admin_credit import CREDIT_RIGHT, CreditPages
 from .admin_customer import customer
+from .admin_new_customer import NewCustomerPages
+from .admin_refunds import RefundPages, refund_of
 from .ledger import balance_lines
 from .ledger.record_columns import RECORD_COLUMNS, RecordColumn, Section
 from .models import Generation, LedgerEntry, RequestFailure
@@ -50,7 +52,14 @@ CLOSING = ("accounts.change_account", "close", "Closing")
 
 @admin.register(Account)
 class AccountAdmin(
-    InvitationPages, SuspensionPages, ClosingPages, CreditPages, Searchable, ValueHistoryAdmin, BoundedAdmin
+    NewCustomerPages,
+    InvitationPages,
+    SuspensionPages,
+    ClosingPages,
+    CreditPages,
+    Searchable,
+    ValueHistoryAdmin,
+    BoundedAdmin,
 ):
     """Shows accounts, which cannot be removed, because wallets, keys and history refer to them."""
 
@@ -105,22 +114,13 @@ class AccountAdmin(
         return super().render_change_form(request, context, *args, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Account, form: Any, change: bool) -> None:
-        if change:  # Saves only what staff changed, so that a suspension that began meanwhile stays.
-            obj.save(update_fields=form.changed_data)
-            audit.record_form(obj.pk, Action.ACCOUNT_CHANGED, Subject.of_account(obj), form)
-        else:
-            super().save_model(request, obj, form, change)
+        # Saves only what staff changed, so that a suspension that began meanwhile stays.
+        obj.save(update_fields=form.changed_data)
+        audit.record_form(obj.pk, Action.ACCOUNT_CHANGED, Subject.of_account(obj), form)
         if "low_balance" in form.changed_data:
             balance_lines.set_highest(obj.pk, obj.low_balance)
         if "_continue" not in request.POST:
             self._warn(request, obj)
-
-    def response_add(self, request: HttpRequest, obj: Account, post_url_continue: str | None = None) -> HttpResponse:
-        response = super().response_add(request, obj, post_url_continue)
-        if steps := _permitted(request, str(obj.pk), *FIRST_STEPS):
-            links = format_html_join(" or ", '<a href="{}">{}</a>', steps)
-            self.message_user(request, format_html("Next for {}: {}", obj.name, links))
-        return response
 
     def _warn(self, request: HttpRequest, account: Account | None) -> None:
         if account is not None and (warning := rate_warning(account)):
@@ -270,7 +270,7 @@ def _fieldsets() -> list[tuple[str | None, Any]]:
 
 
 @admin.register(Generation)
-class GenerationAdmin(RequestAdmin):
+class GenerationAdmin(RefundPages, RequestAdmin):
     """Shows every request that was served, with the terms of its bill."""
 
     fieldsets: ClassVar[Any] = _fieldsets()  # Any, because some columns are functions, which Django's type lacks
@@ -296,6 +296,13 @@ class GenerationAdmin(RequestAdmin):
 
     def dashboard_of(self, row: Generation) -> str:
         return dashboard_page("usage-record", row.account_id, row.public_id)
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        record: Generation = kwargs["obj"]
+        context |= {"may_refund": self.may_refund(request), "refund": refund_of(record)}
+        return super().render_change_form(request, context, *args, **kwargs)
 
     @admin.display(description="id")
     def public_id(self, generation: Generation) -> str:
