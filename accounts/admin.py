@@ -144,7 +144,20 @@ class MembershipForm(StaleFormCheck, forms.ModelForm[Membership]):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.fields["user"].disabled = self.instance.pk is not None
+        is_member = self.instance.pk is not None
+        self.fields["user"].disabled = is_member
+        # The columns' headings are no labels of the fields below them.
+        self.fields["user"].widget.attrs["aria-label"] = "Member"
+        self.fields["role"].widget.attrs["aria-label"] = f"Role of {self.instance.user if is_member else 'the member'}"
+
+
+class MembershipFormSet(forms.BaseInlineFormSet[Membership, Account, MembershipForm]):
+    """Names the box that removes each member."""
+
+    def add_fields(self, form: MembershipForm, index: int | None) -> None:
+        super().add_fields(form, index)
+        if "DELETE" in form.fields and form.instance.pk is not None:
+            form.fields["DELETE"].widget.attrs["aria-label"] = f"Remove {form.instance.user}"
 
 
 class MembershipInline(admin.TabularInline[Membership, Account]):
@@ -152,6 +165,7 @@ class MembershipInline(admin.TabularInline[Membership, Account]):
 
     model = Membership
     form = MembershipForm
+    formset = MembershipFormSet
     extra = 0
     autocomplete_fields = ("user",)
     verbose_name = "member"

@@ -14,6 +14,7 @@ from django.template.defaultfilters import truncatechars
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from accounts import audit
 from accounts.actions import Action
@@ -26,6 +27,7 @@ from gateway.ids import generation_id
 from gateway.money import ExactDecimalField, plain
 from gateway.pages.admin import BoundedAdmin, ExactSearchAdmin, ValueHistoryAdmin, searched_id, short_id
 from gateway.pages.admin_search import Searchable, SearchTerm, dashboard_page
+from gateway.templatetags import figures
 
 from . import admin_filters as filters
 from . import admin_policies  # noqa: F401  # registers them
@@ -63,7 +65,7 @@ class AccountAdmin(
 ):
     """Shows accounts, which cannot be removed, because wallets, keys and history refer to them."""
 
-    list_display = ("name", "balance", "currency", "far_below_zero", "suspended_at", "member_count", "created_at")
+    list_display = ("name", "balance", "far_below_zero", "suspended_at", "member_count", "created_at")
     list_filter = (filters.BalanceFilter, filters.SuspensionFilter, "currency")
     list_select_related = ("wallet", "overdraft_alert")
     search_fields = ("name", "membership__user__email", "=id")
@@ -135,8 +137,8 @@ class AccountAdmin(
         return (*self.readonly_fields, "currency") if fixed else self.readonly_fields
 
     @admin.display(description="balance")
-    def balance(self, account: Account) -> str:
-        return plain(account.wallet.balance) if hasattr(account, "wallet") else "0"
+    def balance(self, account: Account) -> SafeString:
+        return _balance(account.wallet.balance, account.currency)
 
     @admin.display(description="overdrawn")
     def far_below_zero(self, account: Account) -> str:
@@ -148,6 +150,11 @@ class AccountAdmin(
     @admin.display(description="members")
     def member_count(self, account: Any) -> int:
         return account.members_in or 0
+
+
+def _balance(amount: Decimal, currency: str) -> SafeString:
+    """Returns a balance in whole cents with its currency; the title has all digits."""
+    return format_html("{}\N{NO-BREAK SPACE}{}", figures.balance(amount), currency)
 
 
 def _permitted(request: HttpRequest, account_id: str, *steps: tuple[str, str, str]) -> list[tuple[str, str]]:
@@ -182,8 +189,8 @@ class LedgerEntryAdmin(ExactSearchAdmin):
         return f"{plain(entry.amount)}\N{NO-BREAK SPACE}{entry.account.currency}"
 
     @admin.display(description="balance after")
-    def balance(self, entry: LedgerEntry) -> str:
-        return plain(entry.balance_after)
+    def balance(self, entry: LedgerEntry) -> SafeString:
+        return _balance(entry.balance_after, entry.account.currency)
 
     @admin.display(description="reference or generation")
     def source(self, entry: LedgerEntry) -> str | None:
@@ -216,12 +223,14 @@ class RequestAdmin(Searchable, ExactSearchAdmin):
 
 
 NONE = "-"  # as Django shows an empty column
+FEW_LINES = 6  # of JSON, which are shown at once
 # Columns that the admin shows by a link or by a method of `GenerationAdmin`.
 SHOWN_BY = {
     "account_id": "account",
     "key_id": "key",
     "flags": "flagged_with",
     "cost": "billed",
+    "upstream_usage": "usage_of_provider",
 }
 
 
@@ -234,8 +243,8 @@ def _field(column: RecordColumn) -> str | Callable[[Generation], str]:
         return SHOWN_BY[column.name]
     if column.is_computed:
         return column.name
-    figures = (ExactDecimalField, models.IntegerField, models.BooleanField)
-    if not column.is_frozen and not isinstance(Generation._meta.get_field(column.name), figures):
+    numbers = (ExactDecimalField, models.IntegerField, models.BooleanField, models.JSONField)
+    if not column.is_frozen and not isinstance(Generation._meta.get_field(column.name), numbers):
         return column.name
 
     @admin.display(description=column.label)
@@ -246,19 +255,28 @@ def _field(column: RecordColumn) -> str | Callable[[Generation], str]:
 
 
 def _text(value: Any, unit: str) -> str:
-    """Writes a figure exactly with its unit, booleans as yes or no, and JSON as it is."""
+    """Writes a figure exactly with its unit, booleans as yes or no, and JSON folded."""
     match value:
         case None:
             return NONE
         case bool():  # Django's red cross for False would make good news look bad
             return "yes" if value else "no"
         case dict() | list():
-            return json.dumps(value)
+            return _folded(value)
         case Decimal():
             number = plain(value)
         case _:
             number = f"{value:,}"
     return f"{number}\N{NO-BREAK SPACE}{unit}".strip()
+
+
+def _folded(value: Any) -> str:
+    """Writes JSON over several lines, which are folded if they are many."""
+    if not value:
+        return NONE
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    is_open = SafeString("" if text.count("\n") > FEW_LINES else " open")
+    return format_html("<details{}><summary>JSON</summary><pre>{}</pre></details>", is_open, text)
 
 
 def _fieldsets() -> list[tuple[str | None, Any]]:
@@ -320,6 +338,13 @@ class GenerationAdmin(RefundPages, RequestAdmin):
     def billed(self, generation: Generation) -> str:
         return NONE if generation.cost is None else f"{plain(generation.cost)}\N{NO-BREAK SPACE}{generation.currency}"
 
+    @admin.display(description="provider's usage")
+    def usage_of_provider(self, record: Generation) -> str:
+        try:
+            return _folded(json.loads(record.upstream_usage or "null"))
+        except ValueError:
+            return record.upstream_usage or NONE
+
     @admin.display(description="flags")
     def flagged_with(self, record: Generation) -> str:
         return " ".join(record.flagged) or NONE
@@ -331,6 +356,20 @@ class RequestFailureAdmin(RequestAdmin):
 
     list_display = ("created_at", "short_id", "account", "asked_for", "answer", "words")
     list_filter = (filters.DayFilter, filters.FailureOutcome, filters.FailureProvider)
+    fields = (
+        "public_id",
+        "created_at",
+        "account",
+        "key",
+        "endpoint",
+        "asked",
+        "route",
+        "outcome",
+        "answer",
+        "message",
+        "duration",
+        "record",
+    )
     list_select_related = ("account",)
     ordering = ("-created_at", "-id")
     search_fields = ("id",)
@@ -345,6 +384,25 @@ class RequestFailureAdmin(RequestAdmin):
 
     def dashboard_of(self, row: RequestFailure) -> str | None:
         return None if row.account_id is None else dashboard_page("usage-failure", row.account_id, row.request_id)
+
+    @admin.display(description="request")
+    def public_id(self, failure: RequestFailure) -> str:
+        return failure.request_id
+
+    @admin.display(description="route")
+    def route(self, failure: RequestFailure) -> str:
+        return failure.route_id or NONE
+
+    @admin.display(description="duration")
+    def duration(self, failure: RequestFailure) -> str:
+        return f"{failure.duration_ms:,} ms"
+
+    @admin.display(description="billed as")
+    def record(self, failure: RequestFailure) -> str:
+        if failure.generation_id is None:
+            return "not billed"
+        address = reverse("admin:billing_generation_change", args=[failure.pk])
+        return format_html('<a href="{}">{}</a>', address, failure.generation_id)
 
     @admin.display(description="request")
     def short_id(self, failure: RequestFailure) -> str:

@@ -19,6 +19,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from rest_framework import serializers
 
 from accounts.models import User
@@ -67,8 +68,7 @@ class ProviderAdmin(FixedRows, ProviderActions, _CatalogueAdmin):
     list_display = (
         "slug",
         "name",
-        "in_service",
-        "published_status",
+        "status",
         "last_minutes",
         "last_hour",
         "configured",
@@ -100,6 +100,22 @@ class ProviderAdmin(FixedRows, ProviderActions, _CatalogueAdmin):
         return health.with_recent_calls(super().get_queryset(request), timezone.now())
 
     @admin.display(description="status")
+    def status(self, provider: models.Provider) -> str:
+        """Returns one word or two; the title gives the reason."""
+        if provider.disabled_reason:
+            return format_html('<strong class="failing" title="{}">disabled</strong>', provider.disabled_reason)
+        calls = health.recent_calls_of(provider).minutes
+        if not provider.status_override and not calls.attempts:
+            return "no calls"
+        status, reason = health.status_of(provider.status_override, calls)
+        shown = (
+            '<span title="{}">{}</span>'
+            if status is models.Status.HEALTHY
+            else '<strong class="failing" title="{}">{}</strong>'
+        )
+        return format_html(shown, reason, status.label)
+
+    @admin.display(description="published status")
     def published_status(self, provider: models.Provider) -> str:
         """Returns the published status and its reason. Without calls it is "no calls", not "healthy" as in the API."""
         calls = health.recent_calls_of(provider).minutes
@@ -223,16 +239,30 @@ class ModelAdmin(FixedRows, OfferActions, _CatalogueAdmin):
             super().save_formset(request, form, formset, change)
 
 
+def _price(amount: Decimal | None, currency: str) -> str:
+    return "none" if amount is None else f"{plain(amount)} {currency}"
+
+
+@admin.display(description="price")
+def price_changed(change: Any) -> str:
+    """Returns which price has changed, as on the route's page."""
+    return (
+        capfirst(models.Region._meta.get_field(change.field).verbose_name)
+        if change.field in models.PRICES
+        else change.field
+    )
+
+
 @admin.display(description="from")
 def price_before(change: Any) -> str:
     """Returns the old price with its currency."""
-    return "none" if change.old is None else f"{plain(change.old)} {change.currency_old}"
+    return _price(change.old, change.currency_old)
 
 
 @admin.display(description="to")
 def price_after(change: Any) -> str:
     """Returns the new price with its currency."""
-    return "none" if change.new is None else f"{plain(change.new)} {change.currency_new}"
+    return _price(change.new, change.currency_new)
 
 
 @admin.display(description="by")
@@ -250,9 +280,8 @@ class RegionAdmin(FixedRows, RouteActions, _CatalogueAdmin):
         "__str__",
         "is_default",
         "state",
-        "currency",
-        "prompt_per_1m_tokens",
-        "completion_per_1m_tokens",
+        "prompt_price",
+        "completion_price",
         "used_today",
     )
     list_filter = ("state", "currency", "locode", "model__provider")
@@ -283,6 +312,14 @@ class RegionAdmin(FixedRows, RouteActions, _CatalogueAdmin):
         with price_history.edited_by(cast(User, request.user), [obj.pk]):
             super().save_model(request, obj, form, change)
 
+    @admin.display(description="prompt price per 1M tokens")
+    def prompt_price(self, region: models.Region) -> str:
+        return _price(region.prompt_per_1m_tokens, region.currency)
+
+    @admin.display(description="completion price per 1M tokens")
+    def completion_price(self, region: models.Region) -> str:
+        return _price(region.completion_per_1m_tokens, region.currency)
+
     @admin.display(description="quota used today")
     def used_today(self, region: Any) -> str:
         if not region.daily_token_quota:
@@ -295,7 +332,7 @@ class RegionAdmin(FixedRows, RouteActions, _CatalogueAdmin):
         route = str(region)
         shown = (price_before, price_after, changed_by)
         lines = (
-            (f"{change.changed_at:%Y-%m-%d %H:%M}", change.field, *(show(change) for show in shown))
+            (f"{change.changed_at:%Y-%m-%d %H:%M}", price_changed(change), *(show(change) for show in shown))
             for change in price_history.of_route(route, CHANGES_SHOWN)
         )
         listed = format_html_join("", "<li>{} {}: {} to {}, {}</li>", lines)
@@ -307,7 +344,7 @@ class RegionAdmin(FixedRows, RouteActions, _CatalogueAdmin):
 class PriceChangeAdmin(ExactSearchAdmin):
     """Shows the history of all prices."""
 
-    list_display = ("changed_at", "route", "field", price_before, price_after, changed_by)
+    list_display = ("changed_at", "route", price_changed, price_before, price_after, changed_by)
     list_filter = ("via",)
     search_fields = ("route",)
     search_help_text = "A route's exact 4-part id."

@@ -105,10 +105,10 @@ def test_a_record_is_read_by_subject_in_exact_figures_with_their_units(staff: Cl
     assert "0000000000" not in shown
 
 
-def test_an_account_shows_its_exact_balance(staff: Client, account: Account) -> None:
+def test_balances_are_shown_in_cents_with_their_currency_and_exactly_as_title(staff: Client, account: Account) -> None:
     serve(account)
-    assert ">99.99928<" in staff.get(f"{ACCOUNTS}{account.pk}/change/").text
-    assert ">99.99928<" in staff.get(ACCOUNTS).text
+    for page in (f"{ACCOUNTS}{account.pk}/change/", ACCOUNTS, ENTRIES):
+        assert 'title="99.99928">99.99</data>\N{NO-BREAK SPACE}EUR' in staff.get(page).text
 
 
 def test_accounts_are_found_by_name_member_and_id(staff: Client, account: Account) -> None:
