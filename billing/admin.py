@@ -75,7 +75,6 @@ class AccountAdmin(
     fields = (
         "name",
         "currency",
-        "balance",
         "far_below_zero",
         "suspended_at",
         "closed_at",
@@ -84,7 +83,7 @@ class AccountAdmin(
         "id",
         "created_at",
     )
-    readonly_fields = ("balance", "far_below_zero", "suspended_at", "closed_at", "id", "created_at")
+    readonly_fields = ("far_below_zero", "suspended_at", "closed_at", "id", "created_at")
     inlines = (MembershipInline,)
     search_place = 1
 

@@ -4,6 +4,7 @@
 # Only seeding adds and removes providers, offers and routes; an offer is switched off by its state.
 
 import json
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, ClassVar, cast
 from urllib.parse import urlencode
@@ -271,6 +272,14 @@ def changed_by(change: Any) -> str:
     return change.changed_by_name or f"by {change.get_via_display()}"
 
 
+class CurrencyFilter(admin.AllValuesFieldListFilter):
+    """Filters by currency, and names the choice of routes without a price."""
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        for choice in super().choices(changelist):
+            yield choice | {"display": choice["display"] or "none"}
+
+
 @admin.register(models.Region)
 class RegionAdmin(FixedRows, RouteActions, _CatalogueAdmin):
     """Shows routes, and lets staff edit their state, prices and quota."""
@@ -284,7 +293,7 @@ class RegionAdmin(FixedRows, RouteActions, _CatalogueAdmin):
         "completion_price",
         "used_today",
     )
-    list_filter = ("state", "currency", "locode", "model__provider")
+    list_filter = ("state", ("currency", CurrencyFilter), "locode", "model__provider")
     list_select_related = ("model__provider",)
     search_fields = ("locode", "model__canonical_id", "model__provider__slug")
     search_help_text = "Part of the region's code, the model's id or the provider's slug."

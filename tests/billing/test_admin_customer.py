@@ -84,7 +84,7 @@ def test_credit_and_policies_are_listed(staff: Client, account: Account) -> None
         "correction invoice 8 \N{MINUS SIGN}100.0000",
         "grant opening +100.0000",
     ]
-    assert table(text, "Policies and budgets") == ["account 0.0000 of 50.0000 this month", "tag team=search none"]
+    assert table(text, "Policies and budgets") == ["account 0.0000 of 50.00 this month", "tag team=search none"]
 
 
 def test_each_part_needs_the_right_to_view_it(client: Client, account: Account) -> None:
