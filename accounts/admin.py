@@ -15,7 +15,7 @@ from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.forms import AdminUserCreationForm, UserChangeForm
 from django.contrib.auth.models import Group
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
@@ -29,6 +29,7 @@ from gateway.pages.admin import (
     StaleFormCheck,
     ValueHistoryAdmin,
 )
+from gateway.pages.admin_search import Searchable, SearchTerm, dashboard_page
 
 from . import admin_audit, audit, keys  # noqa: F401  # the first registers the audit log
 from .actions import Action
@@ -66,7 +67,7 @@ class UserForm(_LowercaseEmail, StaleFormCheck, UserChangeForm[User]):
 
 
 @admin.register(User)
-class UserAdmin(Admin, DjangoUserAdmin[User]):
+class UserAdmin(Searchable, Admin, DjangoUserAdmin[User]):
     """Shows people, who are identified by their email address."""
 
     form = UserForm
@@ -84,6 +85,16 @@ class UserAdmin(Admin, DjangoUserAdmin[User]):
     )
     readonly_fields = ("last_login", "date_joined")
     add_fieldsets = ((None, {"classes": ("wide",), "fields": ("email", "usable_password", "password1", "password2")}),)
+
+    search_place = 2
+
+    def found(self, rows: QuerySet[User], term: SearchTerm) -> QuerySet[User]:
+        text = term.text
+        named = Q(email__icontains=text) | Q(first_name__icontains=text) | Q(last_name__icontains=text)
+        return rows.filter(named).order_by("email")
+
+    def detail_of(self, row: User) -> str:
+        return row.get_full_name()
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> tuple[str, ...]:
         # A person with the right to change people could otherwise take every other right.
@@ -133,7 +144,20 @@ class MembershipForm(StaleFormCheck, forms.ModelForm[Membership]):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.fields["user"].disabled = self.instance.pk is not None
+        is_member = self.instance.pk is not None
+        self.fields["user"].disabled = is_member
+        # The columns' headings are no labels of the fields below them.
+        self.fields["user"].widget.attrs["aria-label"] = "Member"
+        self.fields["role"].widget.attrs["aria-label"] = f"Role of {self.instance.user if is_member else 'the member'}"
+
+
+class MembershipFormSet(forms.BaseInlineFormSet[Membership, Account, MembershipForm]):
+    """Names the box that removes each member."""
+
+    def add_fields(self, form: MembershipForm, index: int | None) -> None:
+        super().add_fields(form, index)
+        if "DELETE" in form.fields and form.instance.pk is not None:
+            form.fields["DELETE"].widget.attrs["aria-label"] = f"Remove {form.instance.user}"
 
 
 class MembershipInline(admin.TabularInline[Membership, Account]):
@@ -141,6 +165,7 @@ class MembershipInline(admin.TabularInline[Membership, Account]):
 
     model = Membership
     form = MembershipForm
+    formset = MembershipFormSet
     extra = 0
     autocomplete_fields = ("user",)
     verbose_name = "member"
@@ -166,7 +191,7 @@ class KeyStateFilter(NamedChoices):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(FixedRows, ValueHistoryAdmin, BoundedAdmin):
+class ApiKeyAdmin(Searchable, FixedRows, ValueHistoryAdmin, BoundedAdmin):
     """Shows keys without their secrets."""
 
     # Keys are not added here, because a token is shown only once, by `create_key`. They are not removed either: a
@@ -190,6 +215,18 @@ class ApiKeyAdmin(FixedRows, ValueHistoryAdmin, BoundedAdmin):
     )
     fields = (*readonly_fields, "rpm", "tpm")
     actions = ["delete_keys"]
+    search_place = 3
+
+    def found(self, rows: QuerySet[ApiKey], term: SearchTerm) -> QuerySet[ApiKey]:
+        named = Q(name__icontains=term.text) | Q(last_four=term.text.rpartition("…")[2])
+        rows = rows.filter(named if term.low is None else named | Q(**term.ids))
+        return rows.select_related("account").order_by(F("deleted_at").desc(nulls_first=True), "-pk")
+
+    def detail_of(self, row: ApiKey) -> str:
+        return f"{row.account}, {self.state(row)}"
+
+    def dashboard_of(self, row: ApiKey) -> str:
+        return f"{dashboard_page('usage', row.account_id)}&key={row.pk}"
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)

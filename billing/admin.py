@@ -8,11 +8,13 @@ from uuid import UUID
 
 from django.contrib import admin, messages
 from django.db import models
-from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import truncatechars
 from django.urls import reverse
-from django.utils.html import format_html, format_html_join
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from accounts import audit
 from accounts.actions import Action
@@ -24,12 +26,17 @@ from accounts.models import INVITING_RIGHT, Account, Membership
 from gateway.ids import generation_id
 from gateway.money import ExactDecimalField, plain
 from gateway.pages.admin import BoundedAdmin, ExactSearchAdmin, ValueHistoryAdmin, searched_id, short_id
+from gateway.pages.admin_search import Searchable, SearchTerm, dashboard_page
+from gateway.templatetags import figures
 
 from . import admin_filters as filters
 from . import admin_policies  # noqa: F401  # registers them
 from .accounts import has_entries, rate_warning
 from .admin_closing import ClosingPages
 from .admin_credit import CREDIT_RIGHT, CreditPages
+from .admin_customer import customer
+from .admin_new_customer import NewCustomerPages
+from .admin_refunds import RefundPages, refund_of
 from .ledger import balance_lines
 from .ledger.record_columns import RECORD_COLUMNS, RecordColumn, Section
 from .models import Generation, LedgerEntry, RequestFailure
@@ -46,10 +53,19 @@ CLOSING = ("accounts.change_account", "close", "Closing")
 
 
 @admin.register(Account)
-class AccountAdmin(InvitationPages, SuspensionPages, ClosingPages, CreditPages, ValueHistoryAdmin, BoundedAdmin):
+class AccountAdmin(
+    NewCustomerPages,
+    InvitationPages,
+    SuspensionPages,
+    ClosingPages,
+    CreditPages,
+    Searchable,
+    ValueHistoryAdmin,
+    BoundedAdmin,
+):
     """Shows accounts, which cannot be removed, because wallets, keys and history refer to them."""
 
-    list_display = ("name", "balance", "currency", "far_below_zero", "suspended_at", "member_count", "created_at")
+    list_display = ("name", "balance", "far_below_zero", "suspended_at", "member_count", "created_at")
     list_filter = (filters.BalanceFilter, filters.SuspensionFilter, "currency")
     list_select_related = ("wallet", "overdraft_alert")
     search_fields = ("name", "membership__user__email", "=id")
@@ -59,7 +75,6 @@ class AccountAdmin(InvitationPages, SuspensionPages, ClosingPages, CreditPages, 
     fields = (
         "name",
         "currency",
-        "balance",
         "far_below_zero",
         "suspended_at",
         "closed_at",
@@ -68,8 +83,19 @@ class AccountAdmin(InvitationPages, SuspensionPages, ClosingPages, CreditPages, 
         "id",
         "created_at",
     )
-    readonly_fields = ("balance", "far_below_zero", "suspended_at", "closed_at", "id", "created_at")
+    readonly_fields = ("far_below_zero", "suspended_at", "closed_at", "id", "created_at")
     inlines = (MembershipInline,)
+    search_place = 1
+
+    def found(self, rows: QuerySet[Account], term: SearchTerm) -> QuerySet[Account]:
+        named = Q(name__icontains=term.text)
+        return rows.filter(named if term.low is None else named | Q(**term.ids)).order_by("name")
+
+    def detail_of(self, row: Account) -> str:
+        return "closed" if row.closed_at else "suspended" if row.suspended_at else row.currency
+
+    def dashboard_of(self, row: Account) -> str:
+        return dashboard_page("overview", row.pk)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Account]:
         members = Membership.objects.filter(account=OuterRef("pk")).order_by().values("account")
@@ -84,26 +110,18 @@ class AccountAdmin(InvitationPages, SuspensionPages, ClosingPages, CreditPages, 
         self._warn(request, account)
         if account is not None:
             last_steps = LAST_STEPS if account.closed_at is None else (CLOSING,)
+            context |= customer(request, account, timezone.now())
             context["next_steps"] = _permitted(request, str(account.pk), *FIRST_STEPS, *last_steps)
         return super().render_change_form(request, context, *args, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Account, form: Any, change: bool) -> None:
-        if change:  # Saves only what staff changed, so that a suspension that began meanwhile stays.
-            obj.save(update_fields=form.changed_data)
-            audit.record_form(obj.pk, Action.ACCOUNT_CHANGED, Subject.of_account(obj), form)
-        else:
-            super().save_model(request, obj, form, change)
+        # Saves only what staff changed, so that a suspension that began meanwhile stays.
+        obj.save(update_fields=form.changed_data)
+        audit.record_form(obj.pk, Action.ACCOUNT_CHANGED, Subject.of_account(obj), form)
         if "low_balance" in form.changed_data:
             balance_lines.set_highest(obj.pk, obj.low_balance)
         if "_continue" not in request.POST:
             self._warn(request, obj)
-
-    def response_add(self, request: HttpRequest, obj: Account, post_url_continue: str | None = None) -> HttpResponse:
-        response = super().response_add(request, obj, post_url_continue)
-        if steps := _permitted(request, str(obj.pk), *FIRST_STEPS):
-            links = format_html_join(" or ", '<a href="{}">{}</a>', steps)
-            self.message_user(request, format_html("Next for {}: {}", obj.name, links))
-        return response
 
     def _warn(self, request: HttpRequest, account: Account | None) -> None:
         if account is not None and (warning := rate_warning(account)):
@@ -118,8 +136,8 @@ class AccountAdmin(InvitationPages, SuspensionPages, ClosingPages, CreditPages, 
         return (*self.readonly_fields, "currency") if fixed else self.readonly_fields
 
     @admin.display(description="balance")
-    def balance(self, account: Account) -> str:
-        return plain(account.wallet.balance) if hasattr(account, "wallet") else "0"
+    def balance(self, account: Account) -> SafeString:
+        return _balance(account.wallet.balance, account.currency)
 
     @admin.display(description="overdrawn")
     def far_below_zero(self, account: Account) -> str:
@@ -131,6 +149,11 @@ class AccountAdmin(InvitationPages, SuspensionPages, ClosingPages, CreditPages, 
     @admin.display(description="members")
     def member_count(self, account: Any) -> int:
         return account.members_in or 0
+
+
+def _balance(amount: Decimal, currency: str) -> SafeString:
+    """Returns a balance in whole cents with its currency; the title has all digits."""
+    return format_html("{}\N{NO-BREAK SPACE}{}", figures.balance(amount), currency)
 
 
 def _permitted(request: HttpRequest, account_id: str, *steps: tuple[str, str, str]) -> list[tuple[str, str]]:
@@ -165,8 +188,8 @@ class LedgerEntryAdmin(ExactSearchAdmin):
         return f"{plain(entry.amount)}\N{NO-BREAK SPACE}{entry.account.currency}"
 
     @admin.display(description="balance after")
-    def balance(self, entry: LedgerEntry) -> str:
-        return plain(entry.balance_after)
+    def balance(self, entry: LedgerEntry) -> SafeString:
+        return _balance(entry.balance_after, entry.account.currency)
 
     @admin.display(description="reference or generation")
     def source(self, entry: LedgerEntry) -> str | None:
@@ -183,8 +206,11 @@ class LedgerEntryAdmin(ExactSearchAdmin):
         return rows.filter(generation_id=searched_id(term)).exclude(generation=None)
 
 
-class RequestAdmin(ExactSearchAdmin):
+class RequestAdmin(Searchable, ExactSearchAdmin):
     """Searches rows of single requests by their id, their account or their key."""
+
+    def found(self, rows: QuerySet[Any], term: SearchTerm) -> QuerySet[Any]:
+        return rows.none() if term.low is None else rows.filter(**term.ids).select_related("account").order_by("-pk")
 
     def search_exactly(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
         account_id, wanted = _account_id_named(term), searched_id(term)
@@ -196,12 +222,14 @@ class RequestAdmin(ExactSearchAdmin):
 
 
 NONE = "-"  # as Django shows an empty column
+FEW_LINES = 6  # of JSON, which are shown at once
 # Columns that the admin shows by a link or by a method of `GenerationAdmin`.
 SHOWN_BY = {
     "account_id": "account",
     "key_id": "key",
     "flags": "flagged_with",
     "cost": "billed",
+    "upstream_usage": "usage_of_provider",
 }
 
 
@@ -214,8 +242,8 @@ def _field(column: RecordColumn) -> str | Callable[[Generation], str]:
         return SHOWN_BY[column.name]
     if column.is_computed:
         return column.name
-    figures = (ExactDecimalField, models.IntegerField, models.BooleanField)
-    if not column.is_frozen and not isinstance(Generation._meta.get_field(column.name), figures):
+    numbers = (ExactDecimalField, models.IntegerField, models.BooleanField, models.JSONField)
+    if not column.is_frozen and not isinstance(Generation._meta.get_field(column.name), numbers):
         return column.name
 
     @admin.display(description=column.label)
@@ -226,19 +254,28 @@ def _field(column: RecordColumn) -> str | Callable[[Generation], str]:
 
 
 def _text(value: Any, unit: str) -> str:
-    """Writes a figure exactly with its unit, booleans as yes or no, and JSON as it is."""
+    """Writes a figure exactly with its unit, booleans as yes or no, and JSON folded."""
     match value:
         case None:
             return NONE
         case bool():  # Django's red cross for False would make good news look bad
             return "yes" if value else "no"
         case dict() | list():
-            return json.dumps(value)
+            return _folded(value)
         case Decimal():
             number = plain(value)
         case _:
             number = f"{value:,}"
     return f"{number}\N{NO-BREAK SPACE}{unit}".strip()
+
+
+def _folded(value: Any) -> str:
+    """Writes JSON over several lines, which are folded if they are many."""
+    if not value:
+        return NONE
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    is_open = SafeString("" if text.count("\n") > FEW_LINES else " open")
+    return format_html("<details{}><summary>JSON</summary><pre>{}</pre></details>", is_open, text)
 
 
 def _fieldsets() -> list[tuple[str | None, Any]]:
@@ -250,7 +287,7 @@ def _fieldsets() -> list[tuple[str | None, Any]]:
 
 
 @admin.register(Generation)
-class GenerationAdmin(RequestAdmin):
+class GenerationAdmin(RefundPages, RequestAdmin):
     """Shows every request that was served, with the terms of its bill."""
 
     fieldsets: ClassVar[Any] = _fieldsets()  # Any, because some columns are functions, which Django's type lacks
@@ -269,6 +306,20 @@ class GenerationAdmin(RequestAdmin):
     list_select_related = ("account",)
     search_fields = ("id",)
     search_help_text = "An account's exact name or id, a key's id, or a generation or request id."
+    search_place = 4
+
+    def detail_of(self, row: Generation) -> str:
+        return f"{row.account}, {row.route_id}, {row.created_at:%Y-%m-%d %H:%M} UTC"
+
+    def dashboard_of(self, row: Generation) -> str:
+        return dashboard_page("usage-record", row.account_id, row.public_id)
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        record: Generation = kwargs["obj"]
+        context |= {"may_refund": self.may_refund(request), "refund": refund_of(record)}
+        return super().render_change_form(request, context, *args, **kwargs)
 
     @admin.display(description="id")
     def public_id(self, generation: Generation) -> str:
@@ -286,6 +337,13 @@ class GenerationAdmin(RequestAdmin):
     def billed(self, generation: Generation) -> str:
         return NONE if generation.cost is None else f"{plain(generation.cost)}\N{NO-BREAK SPACE}{generation.currency}"
 
+    @admin.display(description="provider's usage")
+    def usage_of_provider(self, record: Generation) -> str:
+        try:
+            return _folded(json.loads(record.upstream_usage or "null"))
+        except ValueError:
+            return record.upstream_usage or NONE
+
     @admin.display(description="flags")
     def flagged_with(self, record: Generation) -> str:
         return " ".join(record.flagged) or NONE
@@ -297,10 +355,53 @@ class RequestFailureAdmin(RequestAdmin):
 
     list_display = ("created_at", "short_id", "account", "asked_for", "answer", "words")
     list_filter = (filters.DayFilter, filters.FailureOutcome, filters.FailureProvider)
+    fields = (
+        "public_id",
+        "created_at",
+        "account",
+        "key",
+        "endpoint",
+        "asked",
+        "route",
+        "outcome",
+        "answer",
+        "message",
+        "duration",
+        "record",
+    )
     list_select_related = ("account",)
     ordering = ("-created_at", "-id")
     search_fields = ("id",)
     search_help_text = "A request id, an account's exact name or id, or a key's id."
+    search_place = 5
+
+    def found(self, rows: QuerySet[RequestFailure], term: SearchTerm) -> QuerySet[RequestFailure]:
+        return rows.none() if term.is_of_generation else super().found(rows, term)
+
+    def detail_of(self, row: RequestFailure) -> str:
+        return f"{row.account or 'no account'}, {row.status} {row.code}, {row.created_at:%Y-%m-%d %H:%M} UTC"
+
+    def dashboard_of(self, row: RequestFailure) -> str | None:
+        return None if row.account_id is None else dashboard_page("usage-failure", row.account_id, row.request_id)
+
+    @admin.display(description="request")
+    def public_id(self, failure: RequestFailure) -> str:
+        return failure.request_id
+
+    @admin.display(description="route")
+    def route(self, failure: RequestFailure) -> str:
+        return failure.route_id or NONE
+
+    @admin.display(description="duration")
+    def duration(self, failure: RequestFailure) -> str:
+        return f"{failure.duration_ms:,} ms"
+
+    @admin.display(description="billed as")
+    def record(self, failure: RequestFailure) -> str:
+        if failure.generation_id is None:
+            return "not billed"
+        address = reverse("admin:billing_generation_change", args=[failure.pk])
+        return format_html('<a href="{}">{}</a>', address, failure.generation_id)
 
     @admin.display(description="request")
     def short_id(self, failure: RequestFailure) -> str:

@@ -34,7 +34,7 @@ class CreditForm(forms.Form):
     kind = forms.ChoiceField(
         choices=[(GRANT.value, "Grant"), (CORRECTION.value, "Correction")],
         initial=GRANT.value,
-        help_text="A grant adds credit. A correction undoes a mistake, and may take credit back.",
+        help_text="Grant: adds credit. Correction: fixes a mistake; use a negative amount to remove credit.",
         widget=forms.RadioSelect,
     )
     amount = forms.DecimalField(
@@ -42,7 +42,7 @@ class CreditForm(forms.Form):
         max_digits=19,
         min_value=-MAX_MONEY,
         max_value=MAX_MONEY,
-        help_text="In the account's currency. A correction that takes credit back is below zero.",
+        help_text="In the account's currency.",
         widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
     )
     reference = forms.CharField(

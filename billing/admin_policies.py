@@ -1,11 +1,14 @@
 """Shows policies in the admin. Staff set a policy as JSON, which is checked as by the command `set_policy`."""
 
+import json
 from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
 from django.db.models import Model
 from django.http import HttpRequest
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
 
 from accounts.members import locked_account
 from accounts.models import Account, Policy
@@ -89,13 +92,18 @@ class PolicyAdmin(BoundedAdmin):
     """Shows policies. `set_policy` saves them, not Django, because it also adds up what a new budget has spent."""
 
     form = PolicyForm
-    list_display = ("account", "level", "key", "tag", "rules", "changed_at")
+    list_display = ("account", "level", "key", "tag", "rules_in_lines", "changed_at")
     list_filter = ("level",)
     list_select_related = ("account", "key")
     autocomplete_fields = ("account", "key")
     search_fields = ("account__name", "key__name", "=tag")
     search_help_text = "Part of the account's or the key's name, or a tag."
     fields = ("account", "level", "key", "tag", "rules")
+
+    @admin.display(description="rules")
+    def rules_in_lines(self, policy: Policy) -> str:
+        lines = ((name, json.dumps(value, ensure_ascii=False).strip('"')) for name, value in policy.rules.items())
+        return format_html_join(SafeString("<br>"), "{}: {}", lines)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Policy | None = None) -> tuple[str, ...]:
         return () if obj is None else ("account", "level", "key", "tag")

@@ -4,6 +4,7 @@
 # Only seeding adds and removes providers, offers and routes; an offer is switched off by its state.
 
 import json
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, ClassVar, cast
 from urllib.parse import urlencode
@@ -19,6 +20,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from rest_framework import serializers
 
 from accounts.models import User
@@ -67,8 +69,7 @@ class ProviderAdmin(FixedRows, ProviderActions, _CatalogueAdmin):
     list_display = (
         "slug",
         "name",
-        "in_service",
-        "published_status",
+        "status",
         "last_minutes",
         "last_hour",
         "configured",
@@ -100,6 +101,22 @@ class ProviderAdmin(FixedRows, ProviderActions, _CatalogueAdmin):
         return health.with_recent_calls(super().get_queryset(request), timezone.now())
 
     @admin.display(description="status")
+    def status(self, provider: models.Provider) -> str:
+        """Returns one word or two; the title gives the reason."""
+        if provider.disabled_reason:
+            return format_html('<strong class="failing" title="{}">disabled</strong>', provider.disabled_reason)
+        calls = health.recent_calls_of(provider).minutes
+        if not provider.status_override and not calls.attempts:
+            return "no calls"
+        status, reason = health.status_of(provider.status_override, calls)
+        shown = (
+            '<span title="{}">{}</span>'
+            if status is models.Status.HEALTHY
+            else '<strong class="failing" title="{}">{}</strong>'
+        )
+        return format_html(shown, reason, status.label)
+
+    @admin.display(description="published status")
     def published_status(self, provider: models.Provider) -> str:
         """Returns the published status and its reason. Without calls it is "no calls", not "healthy" as in the API."""
         calls = health.recent_calls_of(provider).minutes
@@ -223,22 +240,44 @@ class ModelAdmin(FixedRows, OfferActions, _CatalogueAdmin):
             super().save_formset(request, form, formset, change)
 
 
+def _price(amount: Decimal | None, currency: str) -> str:
+    return "none" if amount is None else f"{plain(amount)} {currency}"
+
+
+@admin.display(description="price")
+def price_changed(change: Any) -> str:
+    """Returns which price has changed, as on the route's page."""
+    return (
+        capfirst(models.Region._meta.get_field(change.field).verbose_name)
+        if change.field in models.PRICES
+        else change.field
+    )
+
+
 @admin.display(description="from")
 def price_before(change: Any) -> str:
     """Returns the old price with its currency."""
-    return "none" if change.old is None else f"{plain(change.old)} {change.currency_old}"
+    return _price(change.old, change.currency_old)
 
 
 @admin.display(description="to")
 def price_after(change: Any) -> str:
     """Returns the new price with its currency."""
-    return "none" if change.new is None else f"{plain(change.new)} {change.currency_new}"
+    return _price(change.new, change.currency_new)
 
 
 @admin.display(description="by")
 def changed_by(change: Any) -> str:
     """Returns the name of the person who changed it, or "by seeding"."""
     return change.changed_by_name or f"by {change.get_via_display()}"
+
+
+class CurrencyFilter(admin.AllValuesFieldListFilter):
+    """Filters by currency, and names the choice of routes without a price."""
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        for choice in super().choices(changelist):
+            yield choice | {"display": choice["display"] or "none"}
 
 
 @admin.register(models.Region)
@@ -250,12 +289,11 @@ class RegionAdmin(FixedRows, RouteActions, _CatalogueAdmin):
         "__str__",
         "is_default",
         "state",
-        "currency",
-        "prompt_per_1m_tokens",
-        "completion_per_1m_tokens",
+        "prompt_price",
+        "completion_price",
         "used_today",
     )
-    list_filter = ("state", "currency", "locode", "model__provider")
+    list_filter = ("state", ("currency", CurrencyFilter), "locode", "model__provider")
     list_select_related = ("model__provider",)
     search_fields = ("locode", "model__canonical_id", "model__provider__slug")
     search_help_text = "Part of the region's code, the model's id or the provider's slug."
@@ -283,6 +321,14 @@ class RegionAdmin(FixedRows, RouteActions, _CatalogueAdmin):
         with price_history.edited_by(cast(User, request.user), [obj.pk]):
             super().save_model(request, obj, form, change)
 
+    @admin.display(description="prompt price per 1M tokens")
+    def prompt_price(self, region: models.Region) -> str:
+        return _price(region.prompt_per_1m_tokens, region.currency)
+
+    @admin.display(description="completion price per 1M tokens")
+    def completion_price(self, region: models.Region) -> str:
+        return _price(region.completion_per_1m_tokens, region.currency)
+
     @admin.display(description="quota used today")
     def used_today(self, region: Any) -> str:
         if not region.daily_token_quota:
@@ -295,7 +341,7 @@ class RegionAdmin(FixedRows, RouteActions, _CatalogueAdmin):
         route = str(region)
         shown = (price_before, price_after, changed_by)
         lines = (
-            (f"{change.changed_at:%Y-%m-%d %H:%M}", change.field, *(show(change) for show in shown))
+            (f"{change.changed_at:%Y-%m-%d %H:%M}", price_changed(change), *(show(change) for show in shown))
             for change in price_history.of_route(route, CHANGES_SHOWN)
         )
         listed = format_html_join("", "<li>{} {}: {} to {}, {}</li>", lines)
@@ -307,7 +353,7 @@ class RegionAdmin(FixedRows, RouteActions, _CatalogueAdmin):
 class PriceChangeAdmin(ExactSearchAdmin):
     """Shows the history of all prices."""
 
-    list_display = ("changed_at", "route", "field", price_before, price_after, changed_by)
+    list_display = ("changed_at", "route", price_changed, price_before, price_after, changed_by)
     list_filter = ("via",)
     search_fields = ("route",)
     search_help_text = "A route's exact 4-part id."

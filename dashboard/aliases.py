@@ -18,6 +18,7 @@ from aliases import changes, stats, targets
 from aliases.models import Alias, AliasEvent
 from aliases.serializers import alias_name
 from aliases.targets import Target
+from billing.funds import WINDOW_DAYS, usage_by_day
 from billing.usage.statistics import Days, GroupColumn, Scope, Totals, breakdown
 from catalogue.listing import View, listed
 from catalogue.models import WITH_ENDPOINT
@@ -30,7 +31,6 @@ from .parts.access import AccountContext, account_context, account_page, page_ad
 from .parts.changes import ChangesForm
 from .parts.charts import total_of
 from .parts.comparison import differing_facts
-from .parts.funds import WINDOW_DAYS, usage_by_day
 from .parts.routes import lines_of
 
 NEWEST_EVENTS = 50

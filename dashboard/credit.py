@@ -15,6 +15,7 @@ from django.utils import timezone
 from django.utils.http import urlencode
 
 from accounts.models import Account
+from billing.funds import WINDOW_DAYS, funds_of, usage_by_day
 from billing.models import LedgerEntry
 from billing.usage import keyset
 from billing.usage.keyset import Page
@@ -26,7 +27,6 @@ from gateway.ids import generation_id
 
 from .parts.access import AccountContext, account_page
 from .parts.downloads import download, refused
-from .parts.funds import WINDOW_DAYS, funds_of, usage_by_day
 from .parts.printed import TooManyRequests, credit_of, is_of_days, number_of, printed
 
 PAGE_ENTRIES = 50

@@ -20,6 +20,7 @@ from accounts.models import MOST_TAGS, ApiKey, KeyKind
 from accounts.policies import TAG
 from accounts.rate_windows import rate_limits_of
 from billing import policies
+from billing.funds import WINDOW_DAYS
 from billing.usage.statistics import Days, GroupColumn, Scope, Totals, breakdown
 from catalogue.routing.model_ids import shown
 from gateway.errors import ApiKeyExpired, ApiKeyNotRegistered, InvalidRequest
@@ -27,7 +28,6 @@ from gateway.errors import ApiKeyExpired, ApiKeyNotRegistered, InvalidRequest
 from .parts.access import AccountContext, account_context, account_page, page_address, signed_in_page
 from .parts.budgets import BudgetLine, budgets_of_keys
 from .parts.changes import ChangesForm
-from .parts.funds import WINDOW_DAYS
 from .parts.routes import model_to_try
 
 PAGE_ROWS = 50

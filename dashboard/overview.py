@@ -15,13 +15,13 @@ from django.utils.formats import date_format
 
 from accounts.models import Account
 from billing.accounts import rate_warning
+from billing.funds import WINDOW_DAYS, funds_of, usage_by_day
 from billing.ledger.spending import alerts_of_periods
 from billing.models import Generation
 from billing.usage.statistics import Days, Scope, Totals
 
 from .parts.access import AccountContext, account_page
 from .parts.choices import NOTHING_BEFORE, Choice, Grouping
-from .parts.funds import WINDOW_DAYS, funds_of, usage_by_day
 from .parts.groups import dearest
 from .parts.request_list import Row, page
 from .parts.routes import listed_models, model_for_example

@@ -9,6 +9,7 @@ from typing import Any, cast
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
 
+from billing.funds import usage_by_day
 from billing.models import NO_ALIAS
 from billing.usage.replica import from_replica
 from billing.usage.statement import Line
@@ -20,7 +21,6 @@ from .parts.access import AccountContext, account_page
 from .parts.charts import total_of
 from .parts.choices import COLUMNS_OF_GROUPING, Choice, Grouping
 from .parts.downloads import chosen_csv, each_day
-from .parts.funds import usage_by_day
 from .parts.groups import MOST_LINES, Group, GroupName, group_of, lines_of, names_of_groups
 
 HOURLY_DAYS = timedelta(days=3)  # fewer days are drawn by hour

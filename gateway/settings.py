@@ -228,7 +228,7 @@ INSTALLED_APPS = [
     "simulator",
     "demo",
     "rest_framework",
-    "django.contrib.admin",
+    "gateway.pages.admin_app.OperatorAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

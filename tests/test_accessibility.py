@@ -26,7 +26,6 @@ COLOURS: dict[str, Any] = EVERY_RULE | {"runOnly": ["color-contrast"]}
 # each width would take twice the time.
 OF_A_PHONE: dict[str, Any] = EVERY_RULE | {"runOnly": ["cat.tables", "cat.structure", "cat.aria"]}
 OPEN_ALL = "document.querySelectorAll('main details').forEach(one => { one.open = true; })"
-DJANGOS_OWN = ("label:", "select-name:")  # Django labels the columns of an inline table, not its fields
 # Checking colours takes most of the time, and long tables repeat the same ones in each row. If neighbours are alike in
 # tags, classes and places of text at all depths, the first three are checked: stripes are even or odd.
 ALIKE = """() => {
@@ -146,7 +145,7 @@ def test_no_page_has_a_serious_fault_in_any_look(screens: list[Screen], as_whom:
     found = {}
     for screen in screens:
         page = opened(screen, as_whom(screen.who))
-        found[screen.name, "light"] = not_djangos_own(screen, faults(page, BUT_COLOURS)) + faults(page, COLOURS)
+        found[screen.name, "light"] = faults(page, BUT_COLOURS) + faults(page, COLOURS)
         turn_dark(page)
         found[screen.name, "dark"] = faults(page, COLOURS)
         if not screen.is_djangos:
@@ -154,10 +153,6 @@ def test_no_page_has_a_serious_fault_in_any_look(screens: list[Screen], as_whom:
             page.set_viewport_size({"width": PHONE, "height": HEIGHT})
             found[screen.name, "phone"] = faults(page, OF_A_PHONE) + beyond(page, PHONE)
     assert {look: faulty for look, faulty in found.items() if faulty} == {}
-
-
-def not_djangos_own(screen: Screen, found: list[str]) -> list[str]:
-    return [fault for fault in found if not (screen.is_djangos and fault.startswith(DJANGOS_OWN))]
 
 
 @pytest.mark.campaign

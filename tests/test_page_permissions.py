@@ -48,7 +48,7 @@ OWN = {
 OF_NO_ACCOUNT = PUBLIC | OWN | {"password"}  # the same for everybody
 FOR_OWNERS = {"key-policy", "member", "remove-member", "change-invitation", "webhook", "delete-webhook"}
 DOORS_OF_THE_ADMIN = {"login", "logout", "password_change"}
-FOR_ALL_STAFF = {"index", "jsi18n", "password_change_done"}
+FOR_ALL_STAFF = {"search", "index", "jsi18n", "password_change_done"}
 HISTORY = (
     "accounts_auditevent",
     "admin_logentry",

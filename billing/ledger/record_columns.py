@@ -46,6 +46,9 @@ ROUTING = Export.ROUTING
 FOOTPRINT_EXPORTS = STATEMENT | RECORD | METRICS | Export.CARBON  # wherever a figure of the footprint is shown
 
 
+WORDS = {"eu": "EU", "eur": "EUR", "wh": "", "gco2e": "", "ms": ""}  # instead of parts of names, in labels
+
+
 @dataclass(frozen=True, slots=True)
 class RecordColumn:
     """Describes a column of a record, or a property of Generation that is shown like one (`is_computed`).
@@ -72,8 +75,9 @@ class RecordColumn:
 
     @property
     def label(self) -> str:
-        """Returns what people read: the name in words."""
-        return self.name.replace("_", " ")
+        """Returns what people read: the name in words, without the unit, which stands after the figure."""
+        words = (WORDS.get(word, word) for word in self.name.split("_"))
+        return " ".join(filter(None, words))
 
     def name_in(self, export: Export) -> str:
         """Returns the column's name in an export."""

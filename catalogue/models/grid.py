@@ -10,7 +10,7 @@ class GridIntensity(models.Model):
     """Holds the yearly mean carbon intensity of a country's electricity, or of `WORLD`."""
 
     country = models.CharField(primary_key=True, max_length=5)
-    gco2_per_kwh = models.PositiveIntegerField("gCO2e per kWh")
+    gco2_per_kwh = models.PositiveIntegerField("grams of CO₂e per kWh")
     source = models.CharField(max_length=200, blank=True, default="", db_default="")
     as_of = models.DateField(null=True, blank=True)
 
@@ -33,7 +33,7 @@ class GridSlot(models.Model):
     start = models.DateTimeField()
     end = models.DateTimeField()
     kind = models.CharField(max_length=10, choices=Kind)
-    gco2_per_kwh = models.PositiveIntegerField("gCO2e per kWh")
+    gco2_per_kwh = models.PositiveIntegerField("grams of CO₂e per kWh")
     source = models.CharField(max_length=40)
 
     class Meta:

@@ -11,7 +11,7 @@ from .facts import as_of_column, days_column, source_column
 from .names import canonical_model_id
 from .provider import Provider
 
-OVERWRITTEN_BY_SEEDING = "Until the file is seeded again, which states its own: for good, set it there."
+OVERWRITTEN_BY_SEEDING = "Overwritten by the next seed. For a permanent change, edit the catalogue file."
 
 
 class Modality(models.TextChoices):

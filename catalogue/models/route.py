@@ -13,8 +13,8 @@ from gateway.money import MoneyField
 from .offer import OVERWRITTEN_BY_SEEDING, Model
 
 
-def _price() -> "MoneyField[Decimal | str | int | None, Decimal | None]":
-    return MoneyField(null=True, blank=True, validators=[MinValueValidator(0)])
+def _price(of: str) -> "MoneyField[Decimal | str | int | None, Decimal | None]":
+    return MoneyField(f"{of} price per 1M tokens", null=True, blank=True, validators=[MinValueValidator(0)])
 
 
 class Region(models.Model):
@@ -28,22 +28,22 @@ class Region(models.Model):
 
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="regions")
     locode = models.CharField(max_length=16, help_text="UN/LOCODE, or global")
-    is_default = models.BooleanField(default=False)
+    is_default = models.BooleanField("default of the offer", default=False)
     state = models.CharField(max_length=20, choices=State, default=State.SERVED, help_text=OVERWRITTEN_BY_SEEDING)
     upstream_model = models.CharField(max_length=255, blank=True, help_text="Empty: the model's.")
     base_url = models.CharField("base URL", max_length=500, blank=True, help_text="Empty: the provider's.")
     upstream_region = models.CharField(max_length=100, blank=True)
     currency = models.CharField(max_length=3, blank=True, validators=[currency_code])
-    prompt_per_1m_tokens = _price()
-    completion_per_1m_tokens = _price()
-    cache_read_per_1m_tokens = _price()
-    cache_write_per_1m_tokens = _price()
-    cache_write_1h_per_1m_tokens = _price()
-    batch_prompt_per_1m_tokens = _price()
-    batch_completion_per_1m_tokens = _price()
+    prompt_per_1m_tokens = _price("prompt")
+    completion_per_1m_tokens = _price("completion")
+    cache_read_per_1m_tokens = _price("cache read")
+    cache_write_per_1m_tokens = _price("cache write")
+    cache_write_1h_per_1m_tokens = _price("one-hour cache write")
+    batch_prompt_per_1m_tokens = _price("batch prompt")
+    batch_completion_per_1m_tokens = _price("batch completion")
     price_tiers = models.JSONField(default=list, blank=True)
     grid_carbon_intensity_gco2_per_kwh = models.PositiveIntegerField(
-        "gCO2e per kWh", null=True, blank=True, help_text="Empty: the country's value."
+        "grams of CO₂e per kWh", null=True, blank=True, help_text="Empty: the country's value."
     )
     energy = models.JSONField(null=True, blank=True, help_text="Empty: the model's.")
     daily_token_quota = models.PositiveBigIntegerField(default=0, help_text="Tokens per UTC day; 0: none.")

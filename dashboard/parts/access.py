@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.views import redirect_to_login
@@ -13,7 +14,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Lower
 from django.forms import BaseForm
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
@@ -150,6 +151,8 @@ def account_page(*methods: str) -> Callable[[View], View]:
             try:
                 current = account_context(request, account_id)
             except NoAccount:
+                if request.user.is_staff and request.resolver_match.url_name == settings.LOGIN_REDIRECT_URL:
+                    return redirect("admin:index")
                 return render(request, "dashboard/no_account.html", {"has_no_account": True})
             return view(request, current, **kwargs)
 

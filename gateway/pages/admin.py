@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django import forms
-from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -26,15 +25,13 @@ from django.urls import NoReverseMatch
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
 from ..ids import parse_generation_id, parse_request_id
 from ..server.turns import take_turns
 
 logger = logging.getLogger(__name__)
 
-admin.site.site_header = admin.site.site_title = settings.OPERATOR_NAME
-admin.site.index_title = "Administration"
-admin.site.enable_nav_sidebar = False  # the tables need the space
 # Django sends no signal when it writes the history of many rows at once, so `log_to_server` would miss it.
 admin.site.disable_action("delete_selected")
 
@@ -64,7 +61,12 @@ class RowsInTurns(list[Any]):
 
 
 class ListInTurns(ChangeList):
-    """Lets other requests run while a list is rendered."""
+    """Is a list with the name of its table as title, which lets other requests run while it is rendered."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if not self.is_popup:
+            self.title = capfirst(self.opts.verbose_name_plural)
 
     def get_results(self, request: HttpRequest) -> None:
         """Raises IncorrectLookupParameters if the address filters by an impossible year."""
@@ -208,12 +210,13 @@ class RecordAdmin(FixedRows, BoundedAdmin):
     """Is the admin of a history, whose rows cannot be added, changed or removed."""
 
     list_per_page = 50
+    plural_name = ""  # in the list's title, instead of the table's
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        name = self.opts.verbose_name_plural
+        name = self.plural_name or self.opts.verbose_name_plural
         title = {"title": f"The newest {COUNT_LIMIT:,} {name}: search for older ones"}
         return super().changelist_view(request, title | (extra_context or {}))
 
@@ -269,6 +272,8 @@ class NamedChoices(admin.SimpleListFilter):
 @admin.register(LogEntry)
 class LogEntryAdmin(ExactSearchAdmin):
     """Shows the history of staff's changes; `?user=` filters by person."""
+
+    plural_name = "changes by staff"
 
     list_display = ("action_time", "user", "action_flag", "row", "what")
     list_select_related = ("user", "content_type")

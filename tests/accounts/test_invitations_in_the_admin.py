@@ -89,19 +89,3 @@ def test_it_takes_the_right_to_invite(account: Account, mailoutbox: list[EmailMe
     assert client_of(no_staff.email).post(address(account), FIELDS)["Location"].startswith(("/admin/login/", "/login"))
     assert "Invite a member" not in client_of(finance.email).get(address(account, "change")).text
     assert not Invitation.objects.exists()
-
-
-def test_a_new_account_leads_to_its_credit_and_its_first_member() -> None:
-    boss = User.objects.create_superuser("boss@staff.example")
-    opener = User.objects.create_user("opener@staff.example", is_staff=True)
-    opener.user_permissions.set(Permission.objects.filter(codename__in=["add_account", "view_account"]))
-    members = {"membership_set-TOTAL_FORMS": "0", "membership_set-INITIAL_FORMS": "0"}
-    for person, steps in ((boss, ["Add credit", "Invite a member"]), (opener, [])):
-        client, name = client_of(person.email), f"<b>{person.email}</b>"
-        page = client.post("/admin/accounts/account/add/", {"name": name, "currency": "EUR"} | members, follow=True)
-        assert page.status_code == 200
-        next_line = re.search(r"<li[^>]*>Next for (.*?)</li>", page.text, re.DOTALL)
-        links = re.findall(r'<a href="([^"]+)">([^<]+)</a>', next_line[1]) if next_line else []
-        assert [step for _, step in links] == steps
-        assert {client.get(where).status_code for where, _ in links} <= {200}
-        assert "<b>boss" not in page.text

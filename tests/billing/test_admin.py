@@ -105,10 +105,12 @@ def test_a_record_is_read_by_subject_in_exact_figures_with_their_units(staff: Cl
     assert "0000000000" not in shown
 
 
-def test_an_account_shows_its_exact_balance(staff: Client, account: Account) -> None:
+def test_balances_are_shown_in_cents_with_their_currency_and_exactly_as_title(staff: Client, account: Account) -> None:
     serve(account)
-    assert ">99.99928<" in staff.get(f"{ACCOUNTS}{account.pk}/change/").text
-    assert ">99.99928<" in staff.get(ACCOUNTS).text
+    for page in (f"{ACCOUNTS}{account.pk}/change/", ACCOUNTS, ENTRIES):
+        assert 'title="99.99928">99.99</data>\N{NO-BREAK SPACE}EUR' in staff.get(page).text.replace(
+            "&nbsp;", "\N{NO-BREAK SPACE}"
+        )
 
 
 def test_accounts_are_found_by_name_member_and_id(staff: Client, account: Account) -> None:
@@ -198,13 +200,15 @@ def test_a_key_shows_no_secret(staff: Client, account: Account) -> None:
     assert bytes(key.verifier or b"").hex() not in text
 
 
-def test_a_threshold_of_the_balance_is_not_below_zero(staff: Client) -> None:
+def test_a_threshold_of_the_balance_is_not_below_zero(staff: Client, account: Account) -> None:
+    address = f"{ACCOUNTS}{account.pk}/change/"
     members = {"membership_set-TOTAL_FORMS": "0", "membership_set-INITIAL_FORMS": "0"}
-    fields = {"name": "Beta", "currency": "EUR", **members}
-    response = staff.post("/admin/accounts/account/add/", fields | {"low_balance": "-5"})
+    fields = {"name": account.name, "currency": "EUR", **members}
+    response = staff.post(address, fields | {"low_balance": "-5"})
     assert "Must not be below zero." in plain(response.text)
-    assert not Account.objects.filter(name="Beta").exists()
-    assert staff.post("/admin/accounts/account/add/", fields | {"low_balance": "0"}).status_code == 302
+    account.refresh_from_db()
+    assert account.low_balance is None
+    assert staff.post(address, fields | {"low_balance": "0"}).status_code == 302
 
 
 def test_staff_see_and_set_the_highest_amount_of_the_balance_at_which_owners_are_told(

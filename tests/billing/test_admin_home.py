@@ -107,7 +107,7 @@ def test_balances_that_end_within_a_week_are_listed_most_urgent_first(admin_clie
         if name != "Unused":
             used(account, 8 if name == "Old" else 0)
     advance_all()
-    assert lines(admin_client, "balances") == ["Empty 0.00 EUR used up", "Brief 0.00 EUR about 5 days"]
+    assert lines(admin_client, "balances") == ["Empty 0.00 EUR no credit", "Brief 0.00 EUR about 5 days"]
 
 
 def test_those_who_spent_most_in_two_weeks_come_first(admin_client: Client) -> None:
@@ -151,7 +151,26 @@ def test_it_asks_for_a_few_statements_however_much_there_is(
         used(open_for(name=f"Acme {number}", credit="0.001"), number)
     advance_all()
     with django_assert_num_queries(4):
-        assert len(admin_home.days(timezone.now())) == 14
+        assert len(admin_home.days(timezone.now())) == 30
         assert len(admin_home.low_balances(timezone.now())) == 7
         assert len(admin_home.top_customers(timezone.now())) == 10
     assert Decimal("0.00016") in {low.balance for low in admin_home.low_balances(timezone.now())}
+
+
+def test_revenue_requests_and_failures_of_thirty_days_are_drawn(admin_client: Client) -> None:
+    assert "<svg" not in admin_client.get("/admin/").text.partition("</header>")[2].partition('id="unwell"')[0]
+    account = open_for(name="Acme")
+    used(account)
+    used(account, 29)
+    used(account, 30)
+    advance_all()
+    failed(2, 1)
+    text = admin_client.get("/admin/").text
+    described = re.findall(r'<svg viewBox="0 0 300 1000"[^>]* aria-label="([^"]+)"', text)
+    period = f"by day from {day_ago(29):%-d %B %Y} to {day_ago():%-d %B %Y}"
+    assert described == [
+        f"Revenue {period}: 0.00 EUR in total, 0.00 EUR on the highest day.",
+        f"Requests {period}: 4 requests, 2 failed in total, 2 requests on the highest day.",
+    ]
+    assert f"<title>{day_ago(1):%-d %b %Y}: 2 requests, 2 failed</title>" in text
+    assert text.count('class="bar-failed"') == 1

@@ -256,14 +256,16 @@ def test_providers_show_their_published_status_and_why(seed: Seed, llama: Entry,
     seed(llama)
     provider = models.Provider.objects.get()
     forget_health()
-    assert 'class="field-published_status">no calls<' in admin_client.get(listing(provider)).text
+    assert 'class="field-status">no calls<' in admin_client.get(listing(provider)).text
     for failed in [True, False, False, False, False]:
         health.note("acme", failed=failed)
     health.flush()
-    assert "degraded (1 of 5 attempts failed in 5 minutes)" in admin_client.get(listing(provider)).text
+    assert 'title="1 of 5 attempts failed in 5 minutes">degraded<' in admin_client.get(listing(provider)).text
+    page = f"{listing(provider)}{provider.pk}/change/"
+    assert "degraded (1 of 5 attempts failed in 5 minutes)" in admin_client.get(page).text
     edit(admin_client, provider, status_override="down")
     assert "1 of 5 failed" in admin_client.get(listing(provider)).text
-    assert "down (set by staff or by the catalogue&#x27;s file)" in admin_client.get(listing(provider)).text
+    assert "down (set by staff or by the catalogue&#x27;s file)" in admin_client.get(page).text
 
 
 def test_a_provider_that_fails_is_said_to_in_red_with_the_last_failure(
@@ -289,7 +291,7 @@ def test_staff_disable_a_provider_and_serve_it_again_whatever_is_seeded(
     assert changes.version() == before
     act(admin_client, provider, "disable", reason="It answers in tongues.")
     assert changes.version() == before + 1
-    assert "disabled: It answers in tongues." in admin_client.get(listing(provider)).text
+    assert 'title="It answers in tongues.">disabled<' in admin_client.get(listing(provider)).text
     llama["providers"][0]["name"] = "Acme, seeded again"
     for file in (llama, llama):
         seed(file, prune=True)

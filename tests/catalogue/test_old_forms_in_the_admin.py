@@ -82,7 +82,7 @@ def person() -> User:
     [
         ("account", {"low_balance": "25"}, {"name": "Acme AG"}, "Low balance"),
         ("key", {"rpm": "60"}, {"tpm": "1000"}, "Requests per minute"),
-        ("route", {"prompt_per_1m_tokens": "0.7"}, {"completion_per_1m_tokens": "3"}, "Prompt per 1m tokens"),
+        ("route", {"prompt_per_1m_tokens": "0.7"}, {"completion_per_1m_tokens": "3"}, "Prompt price per 1M tokens"),
         ("route", {"currency": "USD"}, {"prompt_per_1m_tokens": "0.7"}, "Currency"),
         ("rate", {"units_per_eur": "1.2"}, {"as_of": "2026-11-01"}, "Units per eur"),
         ("person", {"first_name": "Grace"}, {"last_name": "Hopper"}, "First name"),
@@ -158,7 +158,7 @@ def test_the_forms_of_an_offers_routes_and_of_an_accounts_members_are_held_to_it
     old = Tab(bob, route.model)
     assert Tab(ada, route).save(prompt_per_1m_tokens="0.7") == ""
     words = old.save(**{"regions-0-completion_per_1m_tokens": "3"})
-    assert f"Changed since this page was opened: Prompt per 1m tokens. It was last saved by {ADA}" in words
+    assert f"Changed since this page was opened: Prompt price per 1M tokens. It was last saved by {ADA}" in words
 
     membership = joined(account, "member@acme.example")
     old = Tab(bob, account)

@@ -12,13 +12,13 @@ from pytest_django import DjangoAssertNumQueries, Settings
 
 from accounts import keys
 from accounts.models import Account, User
+from billing.funds import BalanceStatus
 from billing.models import BudgetAlert, Generation
 from billing.policies import Holder, set_policy
 from catalogue import loader
 from catalogue.models import ExchangeRate, Region
 from catalogue.routing import quota, snapshot
 from dashboard import overview
-from dashboard.parts.funds import BalanceStatus
 from gateway.templatetags import figures
 from tests.billing.records import MEMBER, fail, key_of, open_for, serve
 from tests.catalogue import model, region
@@ -296,7 +296,12 @@ def test_an_unknown_account_is_not_found(page: Page, wanted: str) -> None:
 def test_staff_see_no_account_that_they_are_not_a_member_of(client: Client, account: Account) -> None:
     client.force_login(User.objects.create_user("staff@example.com", is_staff=True))
     assert client.get(f"/?account={account.pk}").status_code == 404
-    assert "not a member of any account" in client.get("/").text
+    assert "not a member of any account" in client.get("/keys").text
+
+
+def test_staff_without_an_account_get_to_the_admin(client: Client) -> None:
+    client.force_login(User.objects.create_user("staff@example.com", is_staff=True))
+    assert client.get("/")["Location"] == "/admin/"
 
 
 def test_a_person_without_an_account_reads_what_to_do(client: Client) -> None:

@@ -7,9 +7,9 @@ from decimal import Decimal
 from enum import StrEnum
 from uuid import UUID
 
-from billing.models import Wallet
-from billing.pace_alerts import PACE_DAYS, Alerts, alerts_of
-from billing.usage.statistics import Days, GroupColumn, Scope, Totals, breakdown
+from .models import Wallet
+from .pace_alerts import PACE_DAYS, Alerts, alerts_of
+from .usage.statistics import Days, GroupColumn, Scope, Totals, breakdown
 
 WINDOW_DAYS = 30  # UTC days, today included
 LOW_BALANCE_DAYS = 7  # a week is long enough for a bank transfer to arrive
