@@ -22,6 +22,7 @@ from .parts.choices import COLUMNS_OF_GROUPING, Choice, Grouping
 from .parts.downloads import chosen_csv, each_day
 from .parts.funds import usage_by_day
 from .parts.groups import MOST_LINES, Group, GroupName, group_of, lines_of, names_of_groups
+from .parts.scales import Scales
 
 HOURLY_DAYS = timedelta(days=3)  # fewer days are drawn by hour
 MOST_HOURLY_REQUESTS = 50_000  # unless they have more requests, since hours are added up from the records
@@ -108,9 +109,12 @@ def read(choice: Choice) -> dict[str, Any]:
     )
     listed = {group: names[group] for group in [*groups][:MOST_LINES]}
     whole = total_of(days.values() if is_by_tag else groups.values())
+    lines = lines_of(choice, groups, listed, whole, where_others_are="All of them are in the CSV.")
     return {
         "totals": total_of(days.values()),
-        "lines": lines_of(choice, groups, listed, whole, where_others_are="All of them are in the CSV."),
+        "lines": lines,
+        "line_scales": Scales.of(line.sums for line in lines),
+        "day_scales": Scales.of(days.values()),
         "days": [Day(day, totals, choice.of_day(day)) for day, totals in reversed(days.items())],
         "chart": chart.data(),
     }

@@ -65,7 +65,7 @@ def test_it_sums_up_thirty_days_with_todays(member: Client, account: Account) ->
         used(account, days, energy_wh=Decimal("0.5"), carbon_gco2e=Decimal("0.02"))
     text = words(member, "/usage")
     assert f"{day_ago(29):%-d %b %Y} to {day_ago():%-d %b %Y} UTC" in text
-    assert "Requests 3 Tokens 3,600 3,000 in, 600 out Cost 0.0025 EUR Energy 1.5 Wh Carbon 0.06 g CO₂e" in text
+    assert "Requests 3 Tokens 3,600 3,000 in, 600 out Cost < 0.01 EUR Energy 1.5 Wh Carbon 0.06 g CO₂e" in text
 
 
 def test_what_is_not_known_is_not_zero(member: Client, account: Account) -> None:
@@ -73,18 +73,39 @@ def test_what_is_not_known_is_not_zero(member: Client, account: Account) -> None
     used(account, priced=False, model="test/unknown")
     used(account, model="test/metered")
     html = page(member)
-    assert "Cost 0.0017 EUR of 2 priced requests Energy 2 Wh known for 1 of 3 Carbon unknown" in seen(html)
+    assert "Cost < 0.01 EUR 1 request not priced Energy 2 Wh known for 1 of 3 Carbon unknown" in seen(html)
     assert rows(html, "groups") == [
-        "sim/test/metered 2 2,000 / 400 0.0017 100.0 % ≥ 2 Wh unknown Requests",
+        "sim/test/metered 2 2,000 / 400 0.0017 100.0 % ≥ 2 unknown Requests",
         "sim/test/unknown 1 1,000 / 200 unknown unknown unknown unknown Requests",
     ]
+
+
+def heads(html: str, section: str) -> str:
+    """Returns the text of the table's head in the section whose heading has this id."""
+    return seen(html.partition(f'aria-labelledby="{section}"')[2].partition("<thead")[2].partition("</thead>")[0])
+
+
+def test_a_column_has_one_unit_which_its_head_names(member: Client, account: Account) -> None:
+    large: dict[str, Any] = {"energy_wh": Decimal(12_345), "carbon_gco2e": Decimal("0.0004"), "priced": False}
+    used(account, 1, model="test/large", usage=Usage(uncached_prompt=1_234_567, completion=200), **large)
+    used(account, 2, model="test/small", energy_wh=Decimal(80), carbon_gco2e=Decimal("0.25"), priced=False)
+    html = page(member)
+    assert {row.partition(" 1 ")[2] for row in rows(html, "groups")} == {
+        "1.23 / < 0.01 unknown unknown 12.3 < 0.001 Requests",
+        "< 0.01 / < 0.01 unknown unknown < 0.1 0.250 Requests",
+    }
+    for section in ("groups", "days"):
+        assert "Tokens in / out, M" in heads(html, section)
+        assert "Energy kWh Carbon g CO₂e" in heads(html, section)
+    assert html.count('data-label="Energy (kWh)"') == html.count('data-label="Tokens in / out (M)"') == 4
+    assert 'title="80 Wh">&lt; 0.1</data>' in html
 
 
 def test_the_sums_are_the_same_when_the_records_are_rolled_up(member: Client, account: Account) -> None:
     for days in (0, 3, 5):
         used(account, days, energy_wh=Decimal("0.123"), model=f"test/m{days}", region="DEFRA")
     before = seen(page(member))
-    assert "sim/test/m3 1 1,000 / 200 0.0008 33.3 % 0.123 Wh" in before
+    assert "sim/test/m3 1 1,000 / 200 0.0008 33.3 % 0.123" in before
     advance_all()
     assert seen(page(member)) == before
 
@@ -434,7 +455,7 @@ def test_ones_other_account_is_a_click_away(member: Client, account: Account) ->
     used(beta)
     assert f'href="/usage?account={beta.pk}"' in page(member)
     html = page(member, account=beta.pk)
-    assert "Cost 0.0008 USD" in seen(html)
+    assert "Cost < 0.01 USD" in seen(html)
     assert all(f"account={beta.pk}" in address for address in links(html, "7 days") + links(html, "Key"))
 
 
