@@ -21,7 +21,7 @@ from billing.usage.statistics import Days, Scope, Totals
 
 from .parts.access import AccountContext, account_page
 from .parts.choices import NOTHING_BEFORE, Choice, Grouping
-from .parts.funds import WINDOW_DAYS, funds_of, usage_by_day
+from .parts.funds import WINDOW_DAYS, funds_of, period_before, usage_by_day
 from .parts.groups import dearest
 from .parts.request_list import Row, page
 from .parts.routes import listed_models, model_for_example
@@ -99,6 +99,7 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
     choices = [Choice(account, "usage", days, str(WINDOW_DAYS), by) for by in (Grouping.MODEL, Grouping.KEY)]
     return {
         "funds": funds,
+        "before": period_before(by_day, choices[0].before, account),
         "chart": CostChart.of(by_day, days, account),
         "dearest": [(choice, dearest(choice, MOST_LISTED)) for choice in choices] if funds.sums.requests else [],
         "requests": newest,
