@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from uuid import UUID
+
+from accounts.models import Account
 
 from .models import Wallet
 from .pace_alerts import PACE_DAYS, Alerts, alerts_of
@@ -48,6 +50,21 @@ class Funds:
             return BalanceStatus.EMPTY
         soon = self.days_left is not None and self.days_left < LOW_BALANCE_DAYS
         return BalanceStatus.LOW if soon else BalanceStatus.GOOD
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodBefore:
+    """Holds the usage of the period before, which tiles compare with."""
+
+    days: Days
+    totals: Totals
+
+
+def period_before(by_day: Mapping[date, Totals], days: Days, account: Account) -> PeriodBefore | None:
+    """Adds up the days of the period before. Returns None if the account was opened during it, or after."""
+    if account.created_at.astimezone(UTC).date() > days.first:
+        return None
+    return PeriodBefore(days, sum((by_day[day] for day in by_day if days.first <= day <= days.last), Totals()))
 
 
 def usage_by_day(scope: Scope, days: Days, *, with_errors: bool = True) -> dict[date, Totals]:

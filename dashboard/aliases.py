@@ -32,6 +32,7 @@ from .parts.changes import ChangesForm
 from .parts.charts import total_of
 from .parts.comparison import differing_facts
 from .parts.routes import lines_of
+from .parts.scales import Scales
 
 NEWEST_EVENTS = 50
 LONGEST_TARGET = 300  # characters of `?target=`
@@ -230,13 +231,15 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
             return redirect("alias", alias_id=alias.pk)
     by_day = usage_by_day(Scope(alias.account_id, alias_id=alias.pk), Days.until(now, WINDOW_DAYS))
     events = AliasEvent.objects.filter(alias_id=alias.pk).select_related("by", "by_key")[:NEWEST_EVENTS]
+    rows = stats.rows_of(alias, days=WINDOW_DAYS, today=today)
     context = {
         "alias": alias,
         "rename": rename,
         "repoint": repoint,
         "fallbacks": fallbacks,
         "problem": _problem(alias),
-        "rows": stats.rows_of(alias, days=WINDOW_DAYS, today=today),
+        "rows": rows,
+        "scales": Scales.of(row.totals for row in rows),
         "totals": total_of(by_day.values()),
         "history": [_history_line(event, alias) for event in events],
         "may_change": _may_change(current),

@@ -20,19 +20,21 @@ from catalogue.routing import snapshot
 from catalogue.routing.routes import Route
 from gateway.db.pool import release
 from gateway.server.turns import take_turns
+from gateway.templatetags.figures import MASS_UNITS, Scale
 
 from .parts import choices
 from .parts.access import AccountContext, account_page
 from .parts.choices import Choice
 from .parts.downloads import chosen_csv, each_day
 from .parts.groups import MOST_LINES, Group, group_of, lines_of, names_of_groups
+from .parts.scales import Scales
 
 GROUPED_BY = (GroupColumn.PROVIDER, GroupColumn.MODEL, GroupColumn.REGION, GroupColumn.SOURCE)
 SOURCES = {MEASURED: "Measured by the provider", "provider": "Published by the provider", MODELLED: "Modelled"}
 QUALITY = {MEASURED: 1, "provider": 2, MODELLED: 3}  # 1 is best (docs/energy.md#data-quality)
 MONTHS_SHOWN_FROM = 2
 _LAST_DIGIT = Decimal(1).scaleb(-FOOTPRINT_PLACES)
-_THOUSAND = Decimal(1000)
+_WH_PER_KWH = Decimal(1000)
 _ZERO = Decimal(0)
 
 
@@ -91,29 +93,29 @@ class Footprint:
         }
 
     @property
-    def kwh(self) -> Decimal | None:
-        """Returns the energy in kWh; None is unknown, as in the properties below."""
-        return self.energy_wh / _THOUSAND if self.energy_known else None
+    def energy(self) -> Decimal | None:
+        """Returns the energy in Wh; None is unknown, as in the properties below, which are in grams of CO2e."""
+        return self.energy_wh if self.energy_known else None
 
     @property
-    def kwh_range(self) -> tuple[Decimal, Decimal] | None:
-        return (self.energy_wh_low / _THOUSAND, self.energy_wh_high / _THOUSAND) if self.energy_known else None
+    def energy_range(self) -> tuple[Decimal, Decimal] | None:
+        return (self.energy_wh_low, self.energy_wh_high) if self.energy_known else None
 
     @property
-    def kg(self) -> Decimal | None:
-        return self.carbon_gco2e / _THOUSAND if self.carbon_known else None
+    def electricity(self) -> Decimal | None:
+        return self.carbon_gco2e if self.carbon_known else None
 
     @property
-    def kg_range(self) -> tuple[Decimal, Decimal] | None:
-        return (self.carbon_gco2e_low / _THOUSAND, self.carbon_gco2e_high / _THOUSAND) if self.carbon_known else None
+    def electricity_range(self) -> tuple[Decimal, Decimal] | None:
+        return (self.carbon_gco2e_low, self.carbon_gco2e_high) if self.carbon_known else None
 
     @property
-    def embodied_kg(self) -> Decimal | None:
-        return self.embodied_gco2e / _THOUSAND if self.embodied_known else None
+    def embodied(self) -> Decimal | None:
+        return self.embodied_gco2e if self.embodied_known else None
 
     @property
-    def total_kg(self) -> Decimal | None:
-        return (self.kg or _ZERO) + (self.embodied_kg or _ZERO) if self.carbon_known or self.embodied_known else None
+    def total(self) -> Decimal | None:
+        return self.carbon_gco2e + self.embodied_gco2e if self.carbon_known or self.embodied_known else None
 
 
 _NAMES = [each.name for each in fields(Footprint)]
@@ -128,9 +130,13 @@ class GridComparison:
     """Holds the emission that the same energy would have on another place's grid now, and the places to choose from."""
 
     route: Route
-    kg: Decimal
-    kg_range: tuple[Decimal, Decimal]
+    grams: Decimal
+    grams_range: tuple[Decimal, Decimal]
     offered: list[Route]
+
+    @property
+    def scale(self) -> Scale:
+        return Scale.of([self.grams], MASS_UNITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +184,10 @@ class Report:
     @property
     def sci(self) -> tuple[Decimal, Decimal | None] | None:
         """Returns the Software Carbon Intensity of `whole`: gCO2e per request and per 1,000 tokens."""
-        grams, tokens = self.whole.total_kg, self.whole.prompt_tokens + self.whole.completion_tokens
+        grams, tokens = self.whole.total, self.whole.prompt_tokens + self.whole.completion_tokens
         if grams is None:
             return None
-        return grams * 1000 / self.whole.requests, grams * 1000 * 1000 / tokens if tokens else None
+        return grams / self.whole.requests, grams * 1000 / tokens if tokens else None
 
     @property
     def _energy_by_source(self) -> dict[str, Decimal]:
@@ -206,10 +212,16 @@ def _shown(choice: Choice) -> dict[str, Any]:
     ordered = sorted(report.groups.items(), key=lambda item: (-item[1].carbon_gco2e, -item[1].energy_wh, str(item[0])))
     names = names_of_groups(choice, [group for group, _ in ordered[:MOST_LINES]])
     months = sorted(report.months.items(), reverse=True)
+    lines = lines_of(choice, dict(ordered), names)
     return {
         "sums": report.sums,
+        "scales": Scales.of([report.sums]),
         "report": report,
-        "lines": lines_of(choice, dict(ordered), names),
+        "lines": lines,
+        "line_scales": Scales.of(line.sums for line in lines),
+        "source_scales": Scales.of(report.sources.values()),
+        "month_scales": Scales.of(report.months.values()),
+        "day_scales": Scales.of(report.days.values()),
         "months": months if len(months) >= MONTHS_SHOWN_FROM else [],
         "days": sorted(report.days.items(), reverse=True),
         "elsewhere": _grid_comparison(report.sums, choice.extra.get("elsewhere")),
@@ -255,9 +267,9 @@ def _grid_comparison(sums: Footprint, locode: str | None) -> GridComparison | No
         return None
     offered = sorted(places.values(), key=lambda route: (route.energy.intensity_gco2_per_kwh, route.locode))
     route = offered[0] if locode is None else places[locode]
-    kg_per_wh = Decimal(route.energy.intensity_gco2_per_kwh or 0) / _THOUSAND / _THOUSAND
-    bounds = sums.energy_wh_low * kg_per_wh, sums.energy_wh_high * kg_per_wh
-    return GridComparison(route, sums.energy_wh * kg_per_wh, bounds, offered)
+    per_wh = Decimal(route.energy.intensity_gco2_per_kwh or 0) / _WH_PER_KWH
+    bounds = sums.energy_wh_low * per_wh, sums.energy_wh_high * per_wh
+    return GridComparison(route, sums.energy_wh * per_wh, bounds, offered)
 
 
 @account_page("GET")  # no HEAD: it would read everything for nothing

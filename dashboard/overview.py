@@ -15,7 +15,7 @@ from django.utils.formats import date_format
 
 from accounts.models import Account
 from billing.accounts import rate_warning
-from billing.funds import WINDOW_DAYS, funds_of, usage_by_day
+from billing.funds import WINDOW_DAYS, funds_of, period_before, usage_by_day
 from billing.ledger.spending import alerts_of_periods
 from billing.models import Generation
 from billing.usage.statistics import Days, Scope, Totals
@@ -99,6 +99,7 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
     choices = [Choice(account, "usage", days, str(WINDOW_DAYS), by) for by in (Grouping.MODEL, Grouping.KEY)]
     return {
         "funds": funds,
+        "before": period_before(by_day, choices[0].before, account),
         "chart": CostChart.of(by_day, days, account),
         "dearest": [(choice, dearest(choice, MOST_LISTED)) for choice in choices] if funds.sums.requests else [],
         "requests": newest,

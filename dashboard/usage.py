@@ -4,16 +4,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, cast
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
 
-from billing.funds import usage_by_day
+from billing.funds import period_before, usage_by_day
 from billing.models import NO_ALIAS
 from billing.usage.replica import from_replica
 from billing.usage.statement import Line
-from billing.usage.statistics import NO_TAG, GroupColumn, Row, Scope, Totals, breakdown, hourly
+from billing.usage.statistics import NO_TAG, Days, GroupColumn, Row, Scope, Totals, breakdown, hourly
 from gateway.db.pool import release
 
 from .parts import charts, choices
@@ -21,7 +22,8 @@ from .parts.access import AccountContext, account_page
 from .parts.charts import total_of
 from .parts.choices import COLUMNS_OF_GROUPING, Choice, Grouping
 from .parts.downloads import chosen_csv, each_day
-from .parts.groups import MOST_LINES, Group, GroupName, group_of, lines_of, names_of_groups
+from .parts.groups import MOST_LINES, Group, GroupName, group_of, is_routed, lines_of, names_of_groups
+from .parts.scales import Scales
 
 HOURLY_DAYS = timedelta(days=3)  # fewer days are drawn by hour
 MOST_HOURLY_REQUESTS = 50_000  # unless they have more requests, since hours are added up from the records
@@ -65,11 +67,12 @@ def usage(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 def read(choice: Choice) -> dict[str, Any]:
     """Returns the values of the page, with nine SELECTs for the sums and at most two more for names."""
-    # 1. The groups in the whole period, those with the highest cost first, and then those with most requests.
+    # 1. The groups in the whole period, those with the highest cost first, and then those with most requests. Requests
+    # that were not routed come last.
     with_errors, is_by_tag = choice.counts_errors, choice.by == Grouping.TAG
     found = breakdown(choice.scope, choice.days, *COLUMNS_OF_GROUPING[choice.by], with_errors=with_errors)
     sums = [(group_of(row, choice.by), row.totals) for row in found]
-    groups = dict(sorted(sums, key=lambda item: (-(item[1].cost or Decimal(0)), -item[1].asked, str(item[0]))))
+    groups = dict(sorted(sums, key=partial(_order, choice.by)))
     drawn = charts.leading(groups)
     if is_by_tag:  # a rest cannot be drawn: requests with several tags would be missing in it
         drawn = drawn[: charts.MOST_SERIES]
@@ -96,7 +99,8 @@ def read(choice: Choice) -> dict[str, Any]:
     hours: dict[date, Totals] = {}
     if is_hourly:
         hours |= {hour: row.totals for hour, row in hourly(choice.scope, choice.days)}
-    days = usage_by_day(choice.scope, choice.days, with_errors=with_errors)
+    by_day = usage_by_day(choice.scope, Days(choice.before.first, choice.days.last), with_errors=with_errors)
+    days = {day: totals for day, totals in by_day.items() if day >= choice.days.first}
     chart = charts.Chart(
         choice.days,
         choice.account.currency,
@@ -108,12 +112,21 @@ def read(choice: Choice) -> dict[str, Any]:
     )
     listed = {group: names[group] for group in [*groups][:MOST_LINES]}
     whole = total_of(days.values() if is_by_tag else groups.values())
+    lines = lines_of(choice, groups, listed, whole, where_others_are="All of them are in the CSV.")
     return {
         "totals": total_of(days.values()),
-        "lines": lines_of(choice, groups, listed, whole, where_others_are="All of them are in the CSV."),
+        "before": period_before(by_day, choice.before, choice.account),
+        "lines": lines,
+        "line_scales": Scales.of(line.sums for line in lines),
+        "day_scales": Scales.of(days.values()),
         "days": [Day(day, totals, choice.of_day(day)) for day, totals in reversed(days.items())],
         "chart": chart.data(),
     }
+
+
+def _order(by: Grouping, item: tuple[Group, Totals]) -> tuple[bool, Decimal, int, str]:
+    group, totals = item
+    return not is_routed(group, by), -(totals.cost or Decimal(0)), -totals.asked, str(group)
 
 
 def _scope_of(choice: Choice, group: Group) -> Scope:
@@ -122,6 +135,8 @@ def _scope_of(choice: Choice, group: Group) -> Scope:
         columns[GroupColumn.ALIAS] = NO_ALIAS
     if choice.by == Grouping.TAG and group == (None,):
         columns[GroupColumn.TAG] = NO_TAG
+    if not is_routed(group, choice.by):
+        columns = dict.fromkeys(columns, "")
     return replace(choice.scope, **columns)
 
 

@@ -144,6 +144,11 @@ class Totals:
         return self.prompt_tokens + self.completion_tokens
 
     @property
+    def unpriced(self) -> int:
+        """Returns the number of served requests that were not charged."""
+        return self.requests - self.priced
+
+    @property
     def charged(self) -> Decimal:
         """Returns the cost as a change of the balance, which is negative."""
         return -(self.cost or Decimal(0))

@@ -17,11 +17,13 @@ from accounts.models import Account, ApiKey
 from accounts.policies import TAG
 from aliases.names import AliasName, names_of_aliases
 from billing.models import NO_ALIAS
-from billing.usage.statistics import NO_TAG, Days, GroupColumn, Scope
+from billing.usage.statistics import NO_TAG, ONE_DAY, Days, GroupColumn, Scope
 
 DEFAULT_DAYS = "30"
+YESTERDAY = "yesterday"
 WINDOWS = {
     "1": "Today",
+    YESTERDAY: "Yesterday",
     "7": "7 days",
     DEFAULT_DAYS: "30 days",
     "90": "90 days",
@@ -39,6 +41,7 @@ REPORTED = {
 MONTHS = {"month": 1, "quarter": 3, "year": 12}
 WITHOUT_ALIAS = "none"  # stands in the address for usage without an alias
 WITHOUT_TAG = "none"  # the same for tags, which always have a "="
+NOT_ROUTED = "none"  # stands for a model or region: the requests that failed before they had one
 LONGEST = 400  # characters; ids of catalogues are far shorter
 MOST_DAYS = 366
 USUAL_DAYS = 30
@@ -140,14 +143,20 @@ class Choice:
     model: str | None = None
     region: str | None = None
     tag: str | None = None  # NO_TAG: the usage without tags
+    today: date = date.max
     extra: Mapping[str, str] = field(default_factory=dict)  # further fields of the page's address
     offered_windows: Mapping[str, str] = field(default_factory=lambda: WINDOWS)
 
     @property
     def scope(self) -> Scope:
-        provider, _, model = (self.model or "").partition("/")
         key_id = None if self.key is None else self.key.pk
-        return Scope(self.account.pk, key_id, self.alias_id, provider or None, model or None, self.region, self.tag)
+        region = "" if self.region == NOT_ROUTED else self.region
+        provider = model = None
+        if self.model == NOT_ROUTED:
+            provider = model = ""
+        elif self.model is not None:
+            provider, _, model = self.model.partition("/")
+        return Scope(self.account.pk, key_id, self.alias_id, provider, model, region, self.tag)
 
     @property
     def counts_errors(self) -> bool:
@@ -190,6 +199,35 @@ class Choice:
         by = next((by for by in (first, *WITHIN) if by not in narrowed), self.by)
         return self.to("usage", **narrowing, by=by)
 
+    @property
+    def before(self) -> Days:
+        """Returns the period before: as many whole calendar months, or else as many days."""
+        first, last = self.days.first, self.days.last
+        if months := _whole_months(self.days):
+            return Days(_months_later(first, -months), first - ONE_DAY)
+        return Days(first - (last - first) - ONE_DAY, first - ONE_DAY)
+
+    @property
+    def after(self) -> Days | None:
+        """Returns the period after, until today; None if it has not begun."""
+        first, last = self.days.first, self.days.last
+        if last >= self.today:
+            return None
+        months = _whole_months(self.days)
+        end = _months_later(first, 2 * months) - ONE_DAY if months else last + (last - first) + ONE_DAY
+        return Days(last + ONE_DAY, min(end, self.today))
+
+    @property
+    def previous_address(self) -> str | None:
+        return None if self.before.first < NOTHING_BEFORE else self._of_days(self.before)
+
+    @property
+    def next_address(self) -> str | None:
+        return None if self.after is None else self._of_days(self.after)
+
+    def _of_days(self, days: Days) -> str:
+        return self.to(self.page, days=None, since=days.first.isoformat(), until=days.last.isoformat())
+
     def of_day(self, day: date) -> str:
         return self.to("usage-records", days=None, since=day.isoformat(), until=day.isoformat())
 
@@ -213,6 +251,8 @@ class Choice:
                 text, is_deleted = self.key.name, self.key.deleted_at is not None
             elif name == Grouping.ALIAS:
                 text, is_deleted = (self.alias.text, self.alias.is_deleted) if self.alias else ("none", False)
+            elif name in (Grouping.MODEL, Grouping.REGION) and value == NOT_ROUTED:
+                text = "not routed"
             parts.append(ActiveFilter(Grouping(name), text, is_deleted, self.to(self.page, **{name: None})))
         return parts
 
@@ -253,6 +293,7 @@ def read(
         model=_id(query.get("model"), parts=2),
         region=_id(query.get("region"), parts=1),
         tag=_tag(query.get("tag")),
+        today=today,
         extra={name: query[name] for name in extra if name in query},
         offered_windows=windows,
     )
@@ -260,7 +301,10 @@ def read(
 
 
 def _days_of(window: str, now: datetime) -> Days:
-    """Returns the last days up to today, or this or the last month, quarter or year."""
+    """Returns the last days up to today, yesterday, or this or the last month, quarter or year."""
+    if window == YESTERDAY:
+        yesterday = now.astimezone(UTC).date() - timedelta(days=1)
+        return Days(yesterday, yesterday)
     months = MONTHS.get(window.removeprefix("last-"))
     if months is None:
         return Days.until(now, int(window))
@@ -270,6 +314,20 @@ def _days_of(window: str, now: datetime) -> Days:
         return Days(first, today)
     last = first - timedelta(days=1)
     return Days(last.replace(month=last.month - months + 1, day=1), last)
+
+
+def _whole_months(days: Days) -> int:
+    """Returns how many calendar months the days are; 0 if they are parts of months."""
+    after = days.last + ONE_DAY
+    if (days.first.day, after.day) != (1, 1):
+        return 0
+    return 12 * (after.year - days.first.year) + after.month - days.first.month
+
+
+def _months_later(first: date, months: int) -> date:
+    """Returns the first day of a month that is this many months later."""
+    years, month = divmod(first.month - 1 + months, 12)
+    return first.replace(year=first.year + years, month=month + 1)
 
 
 def _one_of(choices: Collection[str], text: str) -> str:
@@ -307,8 +365,10 @@ def _uuid(text: str) -> UUID:
 
 def _id(text: str | None, *, parts: int) -> str | None:
     # A text that cannot be an id never reaches the database: PostgreSQL refuses NUL characters.
-    if text is not None and (
-        len(text) > LONGEST or not text.isprintable() or len([*filter(None, text.split("/", 1))]) < parts
+    if (
+        text is not None
+        and text != NOT_ROUTED
+        and (len(text) > LONGEST or not text.isprintable() or len([*filter(None, text.split("/", 1))]) < parts)
     ):
         raise Http404
     return text

@@ -15,7 +15,7 @@ from billing.usage.statistics import NO_TAG
 from gateway.observing.request_events import Outcome
 from gateway.server.turns import take_turns
 
-from .choices import WITHOUT_ALIAS, WITHOUT_TAG, Choice
+from .choices import NOT_ROUTED, WITHOUT_ALIAS, WITHOUT_TAG, Choice
 
 SERVED, FAILURES = "served", "failures"
 # The outcomes of requests, as in addresses and as on pages; all but the first two are outcomes of failures.
@@ -55,9 +55,9 @@ def filters(choice: Choice) -> list[Filter]:
     """Returns the filters, with the chosen values among the options even if the days have no such request."""
     chosen = {**choice.narrowing, **choice.extra}
     models, regions, aliases, tags, statuses = _groups(choice)
-    if choice.model:
+    if choice.model and choice.model != NOT_ROUTED:
         models.add(choice.model)
-    if choice.region:
+    if choice.region and choice.region != NOT_ROUTED:
         regions.add(choice.region)
     if choice.tag is not None and choice.tag != NO_TAG:
         tags.add(choice.tag)
@@ -70,10 +70,10 @@ def filters(choice: Choice) -> list[Filter]:
         ("outcome", "Status", OUTCOMES.items()),
         ("status", "Error status", ((each, each) for each in sorted(statuses))),
         ("code", "Error code", ((each, each) for each in sorted(codes))),
-        ("model", "Model", ((each, each) for each in sorted(models))),
+        ("model", "Model", [(NOT_ROUTED, "Not routed"), *((each, each) for each in sorted(models))]),
         ("key", "Key", _keys(choice)),
         ("alias", "Alias", [(WITHOUT_ALIAS, "None"), *sorted(alias_names, key=itemgetter(1))]),
-        ("region", "Region", ((each, each) for each in sorted(regions))),
+        ("region", "Region", [(NOT_ROUTED, "Not routed"), *((each, each) for each in sorted(regions))]),
         ("tag", "Tag", [(WITHOUT_TAG, "None"), *((each, each) for each in sorted(tags))]),
     )
     return [

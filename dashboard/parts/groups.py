@@ -11,7 +11,7 @@ from aliases.names import names_of_aliases
 from billing.usage.statistics import Row, Totals, breakdown
 
 from .charts import total_of
-from .choices import COLUMNS_OF_GROUPING, WITHOUT_ALIAS, WITHOUT_TAG, Choice, Grouping
+from .choices import COLUMNS_OF_GROUPING, NOT_ROUTED, WITHOUT_ALIAS, WITHOUT_TAG, Choice, Grouping
 
 MOST_LINES = 100
 PERCENT = Decimal(100)
@@ -26,6 +26,7 @@ class GroupName:
     value: str | None
     detail: str = ""  # distinguishes groups that share a name
     is_deleted: bool = False
+    is_routed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,11 @@ def group_of(row: Row, by: Grouping) -> Group:
     return tuple(getattr(row, column) for column in COLUMNS_OF_GROUPING[by])
 
 
+def is_routed(group: Group, by: Grouping) -> bool:
+    """Tells whether a group's requests have a model or region. Requests that failed before routing do not."""
+    return by not in (Grouping.MODEL, Grouping.REGION) or all(group)
+
+
 def names_of_groups(choice: Choice, groups: Collection[Group]) -> dict[Group, GroupName]:
     """Returns the present names of groups, with at most two SELECTs."""
     names: dict[Group, GroupName] = {}
@@ -98,6 +104,9 @@ def names_of_groups(choice: Choice, groups: Collection[Group]) -> dict[Group, Gr
     else:
         for group in groups:
             text = "/".join(map(str, group))
-            # If a request failed before it had a route, the model that it asked for may be unknown.
-            names[group] = GroupName(text, text) if all(group) else GroupName("unknown", None)
+            names[group] = (
+                GroupName(text, text)
+                if is_routed(group, choice.by)
+                else GroupName("not routed", NOT_ROUTED, is_routed=False)
+            )
     return {group: names[group] for group in groups}

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import subprocess
 import sys
 from datetime import UTC, date, datetime
@@ -54,11 +55,11 @@ def test_sums_have_bounds_and_say_how_many_requests_know_them(member: Client, ac
     used(account, 1)
     GridIntensity.objects.create(country="FR", gco2_per_kwh=44, source="A table, 2024")
     page = words(member, "/carbon")
-    assert "Energy 1.5 kWh 0.75 to 4.5 known for 2 of 3" in page
-    assert "Electricity, location-based 0.216 kg CO₂e 0.183 to 0.348 known for 2 of 3" in page
-    assert "Embodied carbon 0.006 kg CO₂e known for 1 of 3 Total 0.222 kg CO₂e" in page
+    assert "Energy 1.5 kWh 0.75 to 4.50 kWh known for 2 of 3" in page
+    assert "Electricity, location-based 216 g CO₂e 183 to 348 g known for 2 of 3" in page
+    assert "Embodied carbon 6 g CO₂e known for 1 of 3 Total 222 g CO₂e" in page
     assert "Energy of 1 of 3 requests was measured by the provider" in page
-    assert "for the 1 request whose method gives bounds" in page
+    assert "They are known for 1 of 3 requests" in page
     assert "A table, 2024" in page
     assert "tokens-2026-11" in page
 
@@ -152,7 +153,7 @@ def test_its_sums_are_those_of_the_statement_added_up_by_a_third_program(
     page = member.get("/carbon", period).text
     for name, figure in sums.items():
         assert sum(Decimal(line[name] or 0) for line in lines(member, **period)) == figure
-        assert f'title="{(figure / 1000).normalize():f}"' in page
+        assert re.search(f'title="{figure.normalize():,f} (Wh|g)"', page)
 
 
 @pytest.mark.parametrize("rolled_up", [True, False])
@@ -167,16 +168,16 @@ def test_sources_stand_apart_with_their_quality_and_the_line_for_a_report(
         advance_until(noon(1))
     html = member.get("/carbon").text
     assert [row.partition(" ≥")[0][:32] for row in rows(html, "sources")] == [
-        "Measured by the provider 1 0.5 u",
-        "Published by the provider 1 0.5 ",
-        "Modelled 1 1 0.25 to 4 0.044 0.0",
+        "Measured by the provider 1 0.50 ",
+        "Published by the provider 1 0.50",
+        "Modelled 1 1.00 0.25 to 4.00 44 ",
         "Unknown 1 unknown unknown unknow",
     ]
     page = words(member, "/carbon")
     assert "Data quality 2.25 1 best, 3 worst" in page
     # Both requests have electricity and manufacture: 2 x 50 g over two requests of 1,200 tokens.
     assert "Per request (SCI) 50 g CO₂e Per 1,000 tokens (SCI) 41.7 g CO₂e" in page
-    assert "estimate: 0.272 kg CO₂e from AI inference bought by Acme" in page
+    assert "estimate: 272 g CO₂e from AI inference bought by Acme" in page
     assert "Measured by the provider: 25.0 % of the energy. Published by the provider: 25.0 %" in page
     assert "Market-based: not available." in page
 
@@ -185,9 +186,9 @@ def test_days_from_before_sources_were_kept_apart_say_so(member: Client, account
     used(account, 2, **ESTIMATED)
     advance_until(noon(1))
     DailyUsage.objects.update(energy_source="")
-    assert rows(member.get("/carbon").text, "sources")[0].startswith("Source not kept 1 1 ")
+    assert rows(member.get("/carbon").text, "sources")[0].startswith("Source not kept 1 1.00 ")
     rollups.drop_sums(account.pk)
-    assert rows(member.get("/carbon").text, "sources")[0].startswith("Modelled 1 1 ")
+    assert rows(member.get("/carbon").text, "sources")[0].startswith("Modelled 1 1.00 ")
 
 
 def test_quarters_and_years_are_shown_by_month(member: Client, account: Account) -> None:
@@ -217,6 +218,6 @@ def test_windows_are_those_of_the_calendar(account: Account, window: str, first:
 
 def test_the_same_work_elsewhere(served: None, member: Client, account: Account) -> None:
     used(account, 1, **ESTIMATED)
-    assert "would have been 0.044 kg CO₂e of electricity ( 0.011 to 0.176 )" in words(member, "/carbon")
-    assert "DEFRA: 344 g CO₂e/kWh, annual) would have been 0.344 kg" in words(member, "/carbon", elsewhere="DEFRA")
+    assert "would have been 44 g CO₂e of electricity ( 11 to 176 )" in words(member, "/carbon")
+    assert "DEFRA: 344 g CO₂e/kWh, annual) would have been 344 g" in words(member, "/carbon", elsewhere="DEFRA")
     assert member.get("/carbon", {"elsewhere": "NOWHERE"}).status_code == 404

@@ -260,7 +260,7 @@ def test_the_new_key_is_shown_whole_with_the_line_that_uses_it(
     token, page = token_in(response.text), plain(response.text)
     assert "You will not be able to see it again." in page
     assert f'curl https://gateway.example/v1/models \\ -H "Authorization: Bearer {token}"' in page
-    assert 'curl https://gateway.example/v1/chat/completions' in page
+    assert "curl https://gateway.example/v1/chat/completions" in page
     assert response.text.count(token) == 3
     assert 'data-copy="token"' in response.text
     assert "no-store" in response["Cache-Control"]

@@ -147,7 +147,7 @@ def test_a_request_that_was_never_priced_shows_no_cost(page: Page, account: Acco
     serve(account, priced=False)
     text = page.text()
     assert ">not charged</span>" in text
-    assert "of 0 priced requests" in text
+    assert "1 request not priced" in text
 
 
 def test_unknown_energy_is_a_dash_and_not_zero(page: Page, account: Account) -> None:
@@ -406,3 +406,33 @@ def test_sums_are_in_units_that_people_read(write: Callable[[Any], str], amount:
     value = int(amount) if write is figures.compact else Decimal(amount)
     assert f'title="{title}"' in write(value)
     assert seen(write(value)) == shown
+
+
+@pytest.mark.parametrize(
+    ("quantities", "unit", "shown"),
+    [
+        (["1234", "80"], "kWh", ["1.23", "0.08"]),
+        (["999.9", "0.5"], "kWh", ["1.00", "< 0.01"]),
+        (["44", "6"], "Wh", ["44", "6"]),
+        (["44", "0.5"], "Wh", ["44.0", "0.5"]),
+        (["0.0123", "0"], "Wh", ["0.0123", "0.0000"]),
+        ([], "Wh", []),
+    ],
+)
+def test_the_figures_of_a_column_share_a_unit_and_their_decimals(
+    quantities: list[str], unit: str, shown: list[str]
+) -> None:
+    values = [Decimal(quantity) for quantity in quantities]
+    scale = figures.Scale.of([*values, None], figures.ENERGY_UNITS)
+    assert scale.unit == unit
+    assert [seen(figures.in_scale(value, scale)) for value in values] == shown
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [("1234.565", "1,234.56"), ("0.0025", "< 0.01"), ("0", "0.00"), ("-0.001", f"> {figures.MINUS}0.01")],
+)
+def test_money_of_a_tile_has_two_decimals(amount: str, shown: str) -> None:
+    html = figures.cents(Decimal(amount))
+    assert seen(html) == shown
+    assert f'value="{Decimal(amount).normalize():f}"' in html

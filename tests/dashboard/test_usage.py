@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -12,12 +13,14 @@ from pytest_django import DjangoAssertNumQueries
 from accounts import keys
 from accounts.models import Account
 from billing.models import NO_ALIAS
+from billing.usage.statistics import Days
 from catalogue.pricing import Usage
 from dashboard import usage as usage_page
+from dashboard.parts import choices
 from gateway.ids import uuid7
 from tests.billing.records import MEMBER, open_for
 from tests.billing.timeline import advance_all
-from tests.dashboard.usage import day_ago, links, rows, seen, used, words
+from tests.dashboard.usage import day_ago, links, noon, rows, seen, used, words
 from tests.factories import new_key
 
 pytestmark = pytest.mark.django_db
@@ -65,7 +68,7 @@ def test_it_sums_up_thirty_days_with_todays(member: Client, account: Account) ->
         used(account, days, energy_wh=Decimal("0.5"), carbon_gco2e=Decimal("0.02"))
     text = words(member, "/usage")
     assert f"{day_ago(29):%-d %b %Y} to {day_ago():%-d %b %Y} UTC" in text
-    assert "Requests 3 Tokens 3,600 3,000 in, 600 out Cost 0.0025 EUR Energy 1.5 Wh Carbon 0.06 g CO₂e" in text
+    assert "Requests 3 Tokens 3,600 3,000 in, 600 out Cost < 0.01 EUR Energy 1.5 Wh Carbon 0.06 g CO₂e" in text
 
 
 def test_what_is_not_known_is_not_zero(member: Client, account: Account) -> None:
@@ -73,18 +76,39 @@ def test_what_is_not_known_is_not_zero(member: Client, account: Account) -> None
     used(account, priced=False, model="test/unknown")
     used(account, model="test/metered")
     html = page(member)
-    assert "Cost 0.0017 EUR of 2 priced requests Energy 2 Wh known for 1 of 3 Carbon unknown" in seen(html)
+    assert "Cost < 0.01 EUR 1 request not priced Energy 2 Wh known for 1 of 3 Carbon unknown" in seen(html)
     assert rows(html, "groups") == [
-        "sim/test/metered 2 2,000 / 400 0.0017 100.0 % ≥ 2 Wh unknown Requests",
+        "sim/test/metered 2 2,000 / 400 0.0017 100.0 % ≥ 2 unknown Requests",
         "sim/test/unknown 1 1,000 / 200 unknown unknown unknown unknown Requests",
     ]
+
+
+def heads(html: str, section: str) -> str:
+    """Returns the text of the table's head in the section whose heading has this id."""
+    return seen(html.partition(f'aria-labelledby="{section}"')[2].partition("<thead")[2].partition("</thead>")[0])
+
+
+def test_a_column_has_one_unit_which_its_head_names(member: Client, account: Account) -> None:
+    large: dict[str, Any] = {"energy_wh": Decimal(12_345), "carbon_gco2e": Decimal("0.0004"), "priced": False}
+    used(account, 1, model="test/large", usage=Usage(uncached_prompt=1_234_567, completion=200), **large)
+    used(account, 2, model="test/small", energy_wh=Decimal(80), carbon_gco2e=Decimal("0.25"), priced=False)
+    html = page(member)
+    assert {row.partition(" 1 ")[2] for row in rows(html, "groups")} == {
+        "1.23 / < 0.01 unknown unknown 12.3 < 0.001 Requests",
+        "< 0.01 / < 0.01 unknown unknown < 0.1 0.250 Requests",
+    }
+    for section in ("groups", "days"):
+        assert "Tokens in / out, M" in heads(html, section)
+        assert "Energy kWh Carbon g CO₂e" in heads(html, section)
+    assert html.count('data-label="Energy (kWh)"') == html.count('data-label="Tokens in / out (M)"') == 4
+    assert 'title="80 Wh">&lt; 0.1</data>' in html
 
 
 def test_the_sums_are_the_same_when_the_records_are_rolled_up(member: Client, account: Account) -> None:
     for days in (0, 3, 5):
         used(account, days, energy_wh=Decimal("0.123"), model=f"test/m{days}", region="DEFRA")
     before = seen(page(member))
-    assert "sim/test/m3 1 1,000 / 200 0.0008 33.3 % 0.123 Wh" in before
+    assert "sim/test/m3 1 1,000 / 200 0.0008 33.3 % 0.123" in before
     advance_all()
     assert seen(page(member)) == before
 
@@ -119,6 +143,82 @@ def test_days_are_chosen(member: Client, query: dict[str, Any], days: tuple[int,
 def test_this_month_begins_with_its_first_day(member: Client, account: Account) -> None:
     used(account, 0)
     assert chart(member, days="month")["days"][0].startswith(f"1 {day_ago():%b}")
+
+
+def opened(account: Account, days: int) -> None:
+    """Makes the account this many days old."""
+    Account.objects.filter(pk=account.pk).update(created_at=noon(days))
+
+
+def test_tiles_compare_with_the_period_before(member: Client, account: Account) -> None:
+    opened(account, 100)
+    for days in (0, 1, 7, 8, 9, 13, 14):
+        used(account, days, energy_wh=Decimal("1.5") if days < 7 else Decimal(1))
+    text = words(member, "/usage", days="7")
+    minus, quarter = "\N{MINUS SIGN}50 %", "\N{MINUS SIGN}25 %"
+    assert (
+        f"Requests 2 {minus} Tokens 2,400 2,000 in, 400 out {minus} Cost < 0.01 EUR {minus} Energy 3 Wh {quarter}"
+        in text
+    )
+    assert "Error rate 0.0 % 0 of 2 0.0 % in the previous period" in text
+    period = f"{day_ago(13):%-d %b %Y} to {day_ago(7):%-d %b %Y}"
+    assert f"Percentages compare with the previous period, {period}." in text
+    used(account, 8)
+    assert "Energy 3 Wh Carbon" in words(member, "/usage", days="7"), "energy is not known for all of both periods"
+    assert "Requests 2 Tokens" in words(member, "/usage", since=day_ago(14), until=day_ago(13)), "nothing to compare"
+
+
+def test_an_account_younger_than_the_period_before_is_not_compared(member: Client, account: Account) -> None:
+    opened(account, 40)
+    used(account, 1)
+    used(account, 31)
+    assert "Percentages" not in words(member, "/usage")
+    assert "Percentages" not in words(member, "/")
+    opened(account, 60)
+    assert "Requests 1 ±0 %" in words(member, "/usage")
+    assert "Requests 1 ±0 %" in words(member, "/")
+
+
+@pytest.mark.parametrize("path", ["/usage", "/carbon"])
+def test_the_previous_and_the_next_period_are_a_link_away(member: Client, account: Account, path: str) -> None:
+    html = member.get(path, {"since": day_ago(10), "until": day_ago(6), "by": "key"}).text
+    (before,) = links(html, "← Previous")
+    (after,) = links(html, "Next")
+    assert f"since={day_ago(15)}&until={day_ago(11)}" in before
+    assert f"since={day_ago(5)}&until={day_ago(1)}" in after
+    assert "by=key" in before
+    assert html.count('rel="prev"') == html.count('rel="next"') == 1
+    (last,) = links(member.get(after).text, "Next")
+    assert f"since={day_ago()}&until={day_ago()}" in last
+    assert links(member.get(last).text, "Next") == []
+    assert links(member.get(path, {"until": "2000-01-01"}).text, "← Previous") == []
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "before", "after"),
+    [
+        ((2026, 9, 1), (2026, 9, 30), ((2026, 8, 1), (2026, 8, 31)), ((2026, 10, 1), (2026, 10, 31))),
+        ((2026, 1, 1), (2026, 3, 31), ((2025, 10, 1), (2025, 12, 31)), ((2026, 4, 1), (2026, 6, 30))),
+        ((2025, 1, 1), (2025, 12, 31), ((2024, 1, 1), (2024, 12, 31)), ((2026, 1, 1), (2026, 11, 5))),
+        ((2026, 9, 1), (2026, 9, 29), ((2026, 8, 3), (2026, 8, 31)), ((2026, 9, 30), (2026, 10, 28))),
+        ((2026, 11, 4), (2026, 11, 4), ((2026, 11, 3), (2026, 11, 3)), ((2026, 11, 5), (2026, 11, 5))),
+        ((2026, 11, 1), (2026, 11, 5), ((2026, 10, 27), (2026, 10, 31)), None),
+    ],
+)
+def test_the_period_before_is_as_many_months_or_days(
+    account: Account, first: Any, last: Any, before: Any, after: Any
+) -> None:
+    query = {"since": str(date(*first)), "until": str(date(*last))}
+    choice, _ = choices.read(query, account, "usage", datetime(2026, 11, 5, 12, tzinfo=UTC))
+    assert choice.before == Days(date(*before[0]), date(*before[1]))
+    assert choice.after == (Days(date(*after[0]), date(*after[1])) if after else None)
+
+
+def test_yesterday_and_the_last_month_are_chosen_by_their_names(member: Client, account: Account) -> None:
+    (yesterday,) = links(page(member), "Yesterday")
+    assert f"{day_ago(1):%-d %b %Y} UTC" in seen(member.get(yesterday).text)
+    (month,) = links(page(member), "Last month")
+    assert f"1 {day_ago(day_ago().day):%b %Y} to {day_ago(day_ago().day):%-d %b %Y} UTC" in seen(member.get(month).text)
 
 
 @pytest.mark.parametrize("path", ["/usage", "/usage/records"])
@@ -434,7 +534,7 @@ def test_ones_other_account_is_a_click_away(member: Client, account: Account) ->
     used(beta)
     assert f'href="/usage?account={beta.pk}"' in page(member)
     html = page(member, account=beta.pk)
-    assert "Cost 0.0008 USD" in seen(html)
+    assert "Cost < 0.01 USD" in seen(html)
     assert all(f"account={beta.pk}" in address for address in links(html, "7 days") + links(html, "Key"))
 
 

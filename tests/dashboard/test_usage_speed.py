@@ -7,11 +7,12 @@ from django.test import Client
 
 from accounts.models import Account
 from billing.models import DailyUsage, FailureDay
+from gateway.errors import InsufficientCredits, ProviderError
 from gateway.observing.request_events import Outcome
-from tests.billing.records import key_of, open_for
+from tests.billing.records import fail, key_of, open_for
 from tests.billing.timeline import advance_all
 from tests.dashboard.test_usage import chart, page
-from tests.dashboard.usage import day_ago, rows, used, words
+from tests.dashboard.usage import day_ago, links, rows, seen, used, words
 from tests.factories import new_key
 
 pytestmark = pytest.mark.django_db
@@ -86,7 +87,7 @@ def test_errors_are_shown_even_if_nothing_was_served(member: Client, account: Ac
     html = page(member)
     assert rows(html, "speed") == [
         "sim/test/gone 3 3 100.0 % unknown unknown",
-        "unknown 2 2 100.0 % unknown unknown",
+        "not routed 2 2 100.0 % unknown unknown",
     ]
     assert rows(html, "groups") == rows(html, "days") == []
     assert "Requests 0" in words(member, "/usage")
@@ -94,7 +95,28 @@ def test_errors_are_shown_even_if_nothing_was_served(member: Client, account: Ac
     assert [line.split(" sk-gw-")[0] for line in by_key] == ["other", "test"]
     assert rows(page(member, by="region"), "speed") == [
         "FRPAR 3 3 100.0 % unknown unknown",
-        "unknown 2 2 100.0 % unknown unknown",
+        "not routed 2 2 100.0 % unknown unknown",
     ]
     assert rows(page(member, key=str(other.pk)), "speed") == ["sim/test/gone 3 3 100.0 % unknown unknown"]
     assert rows(page(member, by="alias"), "speed") == ["no alias 5 5 100.0 % unknown unknown"]
+
+
+def test_requests_that_were_not_routed_come_last_and_lead_to_their_failures(member: Client, account: Account) -> None:
+    used(account, model="test/cheap", priced=False)
+    fail(account, ProviderError("None."), route="sim/test/echo/FRPAR")
+    for _ in range(5):
+        fail(account, InsufficientCredits(), route="", model="nonsense")
+    html = page(member)
+    assert [row.split(" %")[0] for row in rows(html, "speed")] == [
+        "sim/test/echo 1 1 100.0",
+        "sim/test/cheap 1 0 0.0",
+        "not routed 5 5 100.0",
+    ]
+    for by in ("model", "region"):
+        (address,) = links(page(member, by=by), "not routed")
+        listed = member.get(address).text
+        assert seen(listed).count("insufficient_credits") >= 5
+        assert "sim/test/echo/FRPAR" not in seen(listed.partition('aria-labelledby="records"')[2])
+        assert f"{by} not routed" in seen(listed)
+        assert '<option value="none" selected>Not routed</option>' in listed
+    assert "Error rate 100.0 % 5 of 5" in words(member, "/usage", model="none")

@@ -8,7 +8,7 @@ import gateway.money
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("catalogue", "0020_provider_outages"),
+        ("catalogue", "0021_route_hours"),
     ]
 
     operations = [
