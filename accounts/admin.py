@@ -165,7 +165,7 @@ class MembershipInline(admin.TabularInline[Membership, Account]):
 
     model = Membership
     form = MembershipForm
-    formset = MembershipFormSet
+    formset = MembershipFormSet  # type: ignore[assignment]  # the stubs want the plain form
     extra = 0
     autocomplete_fields = ("user",)
     verbose_name = "member"

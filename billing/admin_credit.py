@@ -53,7 +53,7 @@ class CreditForm(forms.Form):
     )
     reason = forms.CharField(
         max_length=LONGEST_REASON,
-        help_text="Why it is added. Kept with the entry and shown to staff only.",
+        help_text="Why it is added. Kept with the entry; staff and the account's management keys see it.",
         widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
     )
 

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from decimal import Decimal
 
 from django import forms
 from django.contrib import messages
@@ -41,7 +41,7 @@ class RefundForm(forms.Form):
 
     reason = forms.CharField(
         max_length=LONGEST_REASON,
-        help_text="Kept with the entry and shown to staff only.",
+        help_text="Kept with the entry; staff and the account's management keys see it.",
         widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
     )
 
@@ -75,21 +75,22 @@ class RefundPages(RowPages):
         """GET asks for a reason. POST shows the entry and asks for a confirmation; with `confirmed` it books it."""
         record: Generation = self.row_or_404(request, object_id, allowed=self.may_refund(request))
         form = RefundForm(request.POST if request.method == "POST" else None)
-        if not record.cost:
+        cost = record.cost
+        if not cost:
             return self._back(request, record, "The request cost nothing, so there is nothing to refund.")
         if refund_of(record) is not None:
             return self._back(request, record, "The request was refunded before; nothing changed.")
         if "change" in request.POST or not form.is_valid():
-            return self._page(request, record, form, is_confirmation=False)
+            return self._page(request, record, cost, form)
         if "confirmed" not in request.POST:
-            return self._page(request, record, form, is_confirmation=True)
-        return self._refund(request, record, form)
+            return self._page(request, record, cost, form, is_confirmation=True)
+        return self._refund(request, record, cost, form)
 
-    def _refund(self, request: HttpRequest, record: Generation, form: RefundForm) -> HttpResponse:
-        reason, reference, amount = form.cleaned_data["reason"], reference_of(record), f"{plain(record.cost)}"
+    def _refund(self, request: HttpRequest, record: Generation, cost: Decimal, form: RefundForm) -> HttpResponse:
+        reason, reference, amount = form.cleaned_data["reason"], reference_of(record), plain(cost)
         try:
             with transaction.atomic():
-                credit = credits.correct(record.account_id, record.cost, reference, reason=reason)
+                credit = credits.correct(record.account_id, cost, reference, reason=reason)
                 if not credit.repeated:
                     line = f"Recorded a correction of {amount} {record.currency}, reference {reference!r}: {reason}"
                     self.log_change(request, record.account, line)
@@ -101,14 +102,24 @@ class RefundPages(RowPages):
         done = f"Refunded {amount} {record.currency}. The balance is {plain(credit.balance)} {record.currency}."
         return self._back(request, record, done, messages.SUCCESS)
 
-    def _back(self, request: HttpRequest, record: Generation, message: str, level: int = messages.WARNING) -> Any:
+    def _back(
+        self, request: HttpRequest, record: Generation, message: str, level: int = messages.WARNING
+    ) -> HttpResponse:
         self.message_user(request, message, level)
         return HttpResponseRedirect(reverse("admin:billing_generation_change", args=[record.pk]))
 
-    def _page(self, request: HttpRequest, record: Generation, form: RefundForm, *, is_confirmation: bool) -> Any:
+    def _page(
+        self,
+        request: HttpRequest,
+        record: Generation,
+        cost: Decimal,
+        form: RefundForm,
+        *,
+        is_confirmation: bool = False,
+    ) -> HttpResponse:
         title = "Confirm this refund" if is_confirmation else "Refund this request"
         balance = Wallet.objects.get(pk=record.account_id).balance
-        return self.row_page(
+        page: HttpResponse = self.row_page(
             request,
             "admin/billing/refund.html",
             record,
@@ -117,5 +128,6 @@ class RefundPages(RowPages):
             is_confirmation=is_confirmation,
             reference=reference_of(record),
             balance=balance,
-            balance_after=balance + record.cost,
+            balance_after=balance + cost,
         )
+        return page

@@ -247,11 +247,10 @@ def _price(amount: Decimal | None, currency: str) -> str:
 @admin.display(description="price")
 def price_changed(change: Any) -> str:
     """Returns which price has changed, as on the route's page."""
-    return (
-        capfirst(models.Region._meta.get_field(change.field).verbose_name)
-        if change.field in models.PRICES
-        else change.field
-    )
+    if change.field not in models.PRICES:
+        return str(change.field)
+    label = models.Region._meta.get_field(change.field).verbose_name  # type: ignore[union-attr]  # it is no relation
+    return str(capfirst(label))
 
 
 @admin.display(description="from")

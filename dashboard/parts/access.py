@@ -151,7 +151,8 @@ def account_page(*methods: str) -> Callable[[View], View]:
             try:
                 current = account_context(request, account_id)
             except NoAccount:
-                if request.user.is_staff and request.resolver_match.url_name == settings.LOGIN_REDIRECT_URL:
+                match = request.resolver_match
+                if request.user.is_staff and match is not None and match.url_name == settings.LOGIN_REDIRECT_URL:
                     return redirect("admin:index")
                 return render(request, "dashboard/no_account.html", {"has_no_account": True})
             return view(request, current, **kwargs)

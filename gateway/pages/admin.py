@@ -66,7 +66,7 @@ class ListInTurns(ChangeList):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         if not self.is_popup:
-            self.title = capfirst(self.opts.verbose_name_plural)
+            self.title = str(capfirst(self.opts.verbose_name_plural))
 
     def get_results(self, request: HttpRequest) -> None:
         """Raises IncorrectLookupParameters if the address filters by an impossible year."""
