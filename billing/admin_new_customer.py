@@ -56,7 +56,7 @@ class NewCustomerForm(forms.Form):
     reason = forms.CharField(
         required=False,
         max_length=LONGEST_REASON,
-        help_text="Why it is added. Kept with the entry and shown to staff only.",
+        help_text="Why it is added. Kept with the entry; staff and the account's management keys see it.",
         widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
     )
     owner = forms.EmailField(
