@@ -181,7 +181,8 @@ def test_an_account_younger_than_the_period_before_is_not_compared(member: Clien
 
 @pytest.mark.parametrize("path", ["/usage", "/carbon"])
 def test_the_previous_and_the_next_period_are_a_link_away(member: Client, account: Account, path: str) -> None:
-    html = member.get(path, {"since": f"{day_ago(10)}", "until": f"{day_ago(6)}", "by": "key"}).text
+    days = {"since": day_ago(10).isoformat(), "until": day_ago(6).isoformat()}
+    html = member.get(path, {**days, "by": "key"}).text
     (before,) = links(html, "← Previous")
     (after,) = links(html, "Next")
     assert f"since={day_ago(15)}&until={day_ago(11)}" in before

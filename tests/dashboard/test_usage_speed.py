@@ -108,8 +108,8 @@ def test_requests_that_were_not_routed_come_last_and_lead_to_their_failures(memb
         fail(account, InsufficientCredits(), route="", model="nonsense")
     html = page(member)
     assert [row.split(" %")[0] for row in rows(html, "speed")] == [
-        "sim/test/echo 1 1 100.0",
         "sim/test/cheap 1 0 0.0",
+        "sim/test/echo 1 1 100.0",
         "not routed 5 5 100.0",
     ]
     for by in ("model", "region"):
