@@ -16,8 +16,11 @@ from tests.servers.programs import find_program
 PASSWORD = "correct horse battery staple"
 # On a phone, table heads are for screen readers only, a long `pre` is scrolled, and a menu truncates the name on it.
 SEEN = "body *:not(option, thead, thead *, .visually-hidden, pre *, summary bdi)"
+# What a cell cuts off with an ellipsis is in its title.
 BEYOND = """([seen, width]) => [...document.querySelectorAll(seen)].filter(element => {
-  const box = element.getBoundingClientRect();
+  const box = element.getBoundingClientRect(), cell = element.parentElement?.closest("td[title]");
+  const isCut = cell && getComputedStyle(cell).textOverflow === "ellipsis";
+  if (isCut && cell.getBoundingClientRect().right <= width) return false;
   return box.right > width && box.width > 0 && box.height > 0 && element.checkVisibility({visibilityProperty: true});
 }).map(element => element.innerText ?? element.outerHTML)"""
 PERSON = """
