@@ -89,7 +89,7 @@ def _person_of_address(identity: Identity) -> User:
             status=REFUSED,
             reason="no verified address",
         )
-    # Locked, so that of two sign-ins at once the second sees the first one's link.
+    # The lock makes the second of two simultaneous sign-ins see the link that the first one has made.
     person = User.objects.select_for_update(no_key=True).filter(email=email).first()
     if person is None:
         if not _is_expected(identity):

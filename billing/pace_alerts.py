@@ -29,7 +29,7 @@ MOST_AT_ONCE = 100  # the rest follow at the next look
 
 @dataclass(frozen=True, slots=True)
 class Alerts:
-    """Holds what the owners of an account are told of: their own amounts, or if they have none, seven days of pace."""
+    """Holds the alerts of an account: the amounts that owners have set or, without any, seven days of pace."""
 
     amounts: list[Decimal]
     is_by_pace: bool

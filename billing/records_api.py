@@ -99,7 +99,7 @@ class GenerationsQuery(serializers.Serializer[Any]):
 
 
 class Generations(ControlView):
-    """Lists the calling key's records or, for a management key, those of the whole account."""
+    """Lists the records of the calling key, or of the whole account if it is a management key."""
 
     doing = "listing the generations"
 

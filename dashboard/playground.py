@@ -29,7 +29,7 @@ OPTIONAL_PARAMETERS = ("temperature", "top_p", "seed", "stop", "response_format"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Holds a model of the list. `lacks` are the parameters that it refuses, if they are not those of its group."""
+    """Describes a model in the list. `lacks` names the parameters that it refuses, if they differ from its group's."""
 
     id: str
     takes_images: bool
@@ -82,7 +82,7 @@ def new_key(_request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 
 def _models(account: Account) -> Iterator[Group]:
-    """Yields the chat models that can be asked for now: aliases, automatic routing, then those of each provider."""
+    """Yields the chat models that can be used now, in groups: aliases, automatic routing, and each provider."""
     catalogue, today = snapshot.current(), timezone.now().date()
     view = View(today, quota.held(catalogue.with_quota, today), modality=Modality.CHAT)
     yield Group("Aliases", [_of_alias(alias, catalogue) for alias in Alias.objects.filter(account=account)])

@@ -75,7 +75,7 @@ class Sender:
         return len(self._pool) > 0
 
     def wait(self, *, count: int | None = None) -> None:
-        """Waits for the end of so many deliveries, or of all."""
+        """Waits until `count` deliveries have ended, or all of them."""
         release("default")  # meanwhile others can use the connection to the database
         gevent.wait([*self._pool], count=count)
 

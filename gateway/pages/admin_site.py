@@ -10,7 +10,7 @@ from django.urls import URLPattern, URLResolver, path
 
 from .admin_search import MOST_FOUND, SearchTerm, groups_found
 
-# Names on the first page instead of those of Django's own tables.
+# The first page shows these names instead of those of Django's own tables.
 PLAIN_NAMES = {"LogEntry": "Changes by staff"}
 
 

@@ -1,29 +1,18 @@
-"""Removes the second factors of a person who has lost them."""
-
-from typing import Any
-
-from django.core.management.base import CommandError, CommandParser
+"""Removes the second factors of a person who can no longer use them."""
 
 from accounts import second_factors, sign_in_events
+from accounts.management.person_command import PersonCommand
 from accounts.models import User
-from gateway.management.base import OperatorCommand
 
 
-class Command(OperatorCommand):
+class Command(PersonCommand):
     help = (
         "Removes the authenticator app, the passkeys and the recovery codes of a person, who then signs in with their "
         "password alone. Make sure first that it is the person who asks."
     )
 
-    def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("email", metavar="EMAIL")
-
-    def handle(self, *_args: Any, **options: Any) -> None:
-        with self.committed_once_printed():
-            person = User.objects.filter(email=options["email"].strip().lower()).first()
-            if person is None:
-                raise CommandError(f"No person has the address {options['email']!r}.")
-            removed = second_factors.remove_all(person)
-            for kind in removed:
-                sign_in_events.note_removed_kind(person, kind)
-            self.stdout.write(f"{person.email}: removed {', '.join(removed) or 'nothing, as there was no factor'}.")
+    def help_person(self, person: User) -> str:
+        removed = second_factors.remove_all(person)
+        for kind in removed:
+            sign_in_events.note_removed_kind(person, kind)
+        return f"removed {', '.join(removed) or 'nothing, as there was no factor'}"
