@@ -54,14 +54,14 @@ class Funds:
 
 @dataclass(frozen=True, slots=True)
 class PeriodBefore:
-    """Holds the usage of the period before, which tiles compare with."""
+    """Holds the usage of the previous period, with which tiles compare."""
 
     days: Days
     totals: Totals
 
 
 def period_before(by_day: Mapping[date, Totals], days: Days, account: Account) -> PeriodBefore | None:
-    """Adds up the days of the period before. Returns None if the account was opened during it, or after."""
+    """Adds up the previous period. Returns None if the account was opened during it, or later."""
     if account.created_at.astimezone(UTC).date() > days.first:
         return None
     return PeriodBefore(days, sum((by_day[day] for day in by_day if days.first <= day <= days.last), Totals()))

@@ -148,7 +148,7 @@ class CreateForm(forms.Form):
 
 
 class SearchForm(forms.Form):
-    """Asks for words that a key's name, its last four characters, its tags or its maker have, and for an order."""
+    """Asks for words in a key's name, last four characters, tags or maker, and for an order."""
 
     q = forms.CharField(
         label="Search",

@@ -15,9 +15,9 @@ from django.http import Http404
 from .samples import kind_of
 
 DOCUMENTS = settings.RESOURCES_DIR / "docs"
-# Documents for callers of the API, in which pages replace the demo's words. Operators set what those stand for.
+# In documents for callers of the API, pages replace the demo's words. In those for operators, these are settings.
 FOR_CALLERS = frozenset({"guide", "api", "clients", "energy", "management", "policies", "statements", "webhooks"})
-# The languages of a sample that is given in several, as their fences name them and as readers do.
+# The languages of samples: the name in a fence, and the name that readers see.
 LANGUAGES = {"sh": "curl", "python": "Python", "javascript": "Node"}
 _MARKUP = re.compile(r"<[^>]+>")
 _HEADING = re.compile(r'<h[1-6] id="([^"]+)">(.*?)</h[1-6]>\n', re.DOTALL)

@@ -46,7 +46,7 @@ WORDS = {
     '"name": "Echo"': '"name": "{name}"',
     '"canonical_id": "demo/echo"': '"canonical_id": "{canonical_id}"',
 }
-# Those of samples that need another kind of model than one for chats.
+# These samples need another kind of model than one for chats.
 OTHER_KINDS = {
     "embedding": {
         "sim/demo/embedding": "{offer}",

@@ -1,4 +1,4 @@
-"""Holds distributions of durations as counts in buckets, so that percentiles of any sum of distributions can be had.
+"""Holds distributions of durations as counts in buckets, so that percentiles of any sum of them can be computed.
 
 Each bucket's upper bound is 10 % above its lower one, from 1 ms to 1 h. So a percentile is wrong by at most 10 %.
 """
