@@ -69,13 +69,6 @@ class RouteCounts:
         return None if median is None else median / 1000
 
     @property
-    def slow_first_token_seconds(self) -> float | None:
-        """Returns the 95th percentile."""
-        known = self.first_token.total >= FEWEST_REQUESTS
-        slow = self.first_token.percentile(95) if known else None
-        return None if slow is None else slow / 1000
-
-    @property
     def tokens_per_second(self) -> float | None:
         median = _median(self.per_thousand_tokens)
         return None if median is None else 1_000_000 / median

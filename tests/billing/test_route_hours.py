@@ -61,7 +61,6 @@ def test_the_figures_are_medians_of_the_requests_of_all_accounts(acme: Account) 
     assert day() == RouteCounts()
     advance_all()
     assert day().first_token_seconds == pytest.approx(0.4, rel=0.1)
-    assert day().slow_first_token_seconds == pytest.approx(0.4, rel=0.1)
     assert day().tokens_per_second == pytest.approx(50, rel=0.1)
     assert day().success_percent == 100
     assert figures_of({"test/other"}, timezone.now()) == {}
