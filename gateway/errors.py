@@ -18,7 +18,7 @@ ApiError (500 internal_server_error)
 ├── KeyLimitReached 429
 │   ├── TooManyInFlight
 ├── NotFound 404
-│   ├── AliasNotFound
+│   ├── AliasNotFound · ReceiptNotReady
 ├── ModelDisabled 404 (its type is a quirk that clients know)
 ├── ProviderError 503
 │   ├── UnpricedRoute · UpstreamFailed · UsageContradicted
@@ -314,6 +314,13 @@ class AliasNotFound(NotFound):
     """404: the account has no such alias."""
 
     code = "alias_not_found"
+
+
+class ReceiptNotReady(NotFound):
+    """404: the log does not have the generation's ledger entry yet; has `Retry-After`."""
+
+    code, retry = "receipt_not_ready", True
+    message = "The transparency log does not have this generation's ledger entry yet. Try again in a few seconds."
 
 
 class ModelDisabled(ApiError):

@@ -119,6 +119,15 @@ def _logo() -> Path | None:
     return path
 
 
+def _file(name: str) -> Path | None:
+    given: str = env.str(name, "")
+    if not given:
+        return None
+    path = BASE_DIR / given
+    _read(path.read_bytes, f"{name} is the path of a file that can be read.")
+    return path
+
+
 def _secret_key() -> str:
     # There is no default: anybody could know it.
     from_environment = os.environ.get("SECRET_KEY")  # django-environ would look up a name after a leading `$`
@@ -197,6 +206,11 @@ GATEWAY_GRID_SOURCES = list(dict.fromkeys(env.list("GATEWAY_GRID_SOURCES", defau
 if not {*GATEWAY_GRID_SOURCES} <= {"entsoe", "energy-charts", "carbonintensity"}:
     raise ImproperlyConfigured("GATEWAY_GRID_SOURCES is some of entsoe,energy-charts,carbonintensity.")
 
+# The transparency log (`proof`). django-environ would look up a name after a leading `$` of the key.
+LOG_KEY = os.environ.get("LOG_KEY", "").strip()
+LOG_KEY_FILE = VAR_DIR / "log_key"
+LOG_POLICY = _file("LOG_POLICY")
+
 BIND = env.str("BIND", "127.0.0.1")
 PORT = _at_least("PORT", 8000, 0, 65535)
 WEB_CONCURRENCY = _at_least("WEB_CONCURRENCY", 1, 1, 1000)
@@ -224,6 +238,7 @@ INSTALLED_APPS = [
     "inference",
     "dashboard",
     "operations",
+    "proof",
     "reference",
     "simulator",
     "demo",

@@ -17,6 +17,7 @@ api: list[URLPattern | URLResolver] = [
     path("", include("aliases.urls")),
     path("", include("billing.urls")),
     path("", include("reference.urls")),
+    path("", include("proof.urls")),
 ]
 
 urlpatterns = [
@@ -24,6 +25,7 @@ urlpatterns = [
     path("", include("reference.urls")),
     *(path(probe, live) for probe in LIVE_PATHS),
     path(READY_PATH, ready),
+    path("log/", include("proof.log_urls")),
     path("", include("reference.page_urls")),
     path("", include("dashboard.urls")),  # before the admin: it answers two addresses below /admin/
     path("admin/", admin.site.urls),

@@ -1,0 +1,16 @@
+from django.apps import AppConfig
+
+from gateway.server.hooks import Periodic, worker_hooks
+
+
+class ProofConfig(AppConfig):
+    """Configures the transparency log of the ledger."""
+
+    name = "proof"
+
+    def ready(self) -> None:
+        from . import log_key, policy, sequencer  # models can be imported only now
+
+        log_key.current()  # a bad key or policy stops the start
+        policy.current()
+        worker_hooks.beat.append(Periodic(sequencer.EVERY_SECONDS, sequencer.advance, spread=True))

@@ -1,0 +1,162 @@
+"""Appends ledger entries to the log, signs its head, and publishes it once the witnesses have cosigned.
+
+One process at a time does it, off the path of requests. Each step is committed before the next one begins: first the
+leaves with the tree's new head, then its signature, then the cosignatures. So a process may die anywhere, and the next
+one goes on: a head that was signed is never lost, and no other head of its size is ever signed.
+"""
+
+import time
+import zlib
+from datetime import timedelta
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import F, Q, QuerySet
+from django.utils import timezone
+
+from billing.models import LedgerEntry, Wallet
+from gateway.server.turns import take_turns
+
+from . import log_key, merkle, witnesses
+from .leaves import LeafWriter
+from .log_key import LogKey
+from .models import Leaf, LogCheckpoint, LoggedAccount, Tile
+from .notes import Checkpoint, TreeHead
+
+EVERY_SECONDS = 10.0
+MOST_LEAVES = 500  # of one transaction, which takes some 200 ms; SQLite's write lock is held for as long
+MOST_ROUNDS = 10  # of one call in a worker
+LOCK = zlib.crc32(b"inference-gateway transparency log")
+OFFER_AGAIN = timedelta(seconds=30)
+
+
+def advance(rounds: int = MOST_ROUNDS) -> bool:
+    """Appends what is new and publishes the new head. Tells whether there are more entries.
+
+    It does nothing without a log key, or while another process does it.
+    """
+    key = log_key.current()
+    if key is None:
+        return False
+    is_more = True
+    while is_more and rounds:
+        is_more = append(key)
+        rounds -= 1
+    sign(key)
+    publish(key)
+    return is_more
+
+
+def append(key: LogKey, most: int = MOST_LEAVES) -> bool:
+    """Appends up to `most` entries in one transaction. Tells whether there may be more."""
+    with transaction.atomic():
+        if not _is_only_process():
+            return False
+        tree = merkle.Appended(tree_size(), read_tile)
+        entries, is_more = _next_entries(most)
+        if not entries:
+            return False
+        writer = LeafWriter.for_entries(entries, key.pseudonym_key, timezone.now())
+        accounts = LoggedAccount.objects.in_bulk({entry.account_id for entry in entries})
+        leaves = []
+        for entry in entries:
+            take_turns()
+            logged = accounts.get(entry.account_id)
+            content = writer.leaf_of(entry, None if logged is None else bytes(logged.leaf_hash))
+            leaf_hash = merkle.leaf_hash(content.encode())
+            leaves.append(Leaf(index=tree.size, entry=entry, content=content))
+            accounts[entry.account_id] = LoggedAccount(account_id=entry.account_id, seq=entry.seq, leaf_hash=leaf_hash)
+            tree.add(leaf_hash)
+        Leaf.objects.bulk_create(leaves)
+        _store(tree, list(accounts.values()))
+        return is_more
+
+
+def sign(key: LogKey) -> None:
+    """Signs the newest head, which has been committed before, unless it is signed already."""
+    newest = LogCheckpoint.objects.order_by("-size").first()
+    if newest is None or newest.note:
+        return
+    head = TreeHead(key.origin, newest.size, bytes(newest.root))
+    now = int(time.time())
+    note = Checkpoint(head, tuple(line for signer in key.signers for line in signer.sign(head, now))).note
+    LogCheckpoint.objects.filter(pk=newest.pk, note="").update(note=note)
+
+
+def publish(key: LogKey) -> None:
+    """Publishes the newest signed head once its quorum of witnesses has cosigned it.
+
+    No connection to the database is held while the witnesses are asked.
+    """
+    now = timezone.now()
+    waiting = LogCheckpoint.objects.filter(published_at=None).exclude(note="").order_by("-size").first()
+    if waiting is None:
+        return
+    is_due = Q(offered_at=None) | Q(offered_at__lt=now - OFFER_AGAIN)
+    if not LogCheckpoint.objects.filter(is_due, pk=waiting.pk).update(offered_at=now):
+        return
+    note, has_quorum = witnesses.cosigned(Checkpoint.from_note(waiting.note), key, read_tile)
+    published_at = timezone.now() if has_quorum else None
+    LogCheckpoint.objects.filter(pk=waiting.pk).update(note=note, published_at=published_at)
+    former = LogCheckpoint.objects.filter(size__lt=waiting.size)
+    (former if has_quorum else former.filter(published_at=None)).delete()
+
+
+def tree_size() -> int:
+    """Returns the number of leaves."""
+    last = Leaf.objects.order_by("-index").values_list("index", flat=True).first()
+    return 0 if last is None else last + 1
+
+
+def read_tile(level: int, number: int) -> bytes:
+    """Returns the hashes of a tile. Raises Tile.DoesNotExist."""
+    return bytes(Tile.objects.values_list("hashes", flat=True).get(level=level, number=number))
+
+
+def _is_only_process() -> bool:
+    """Takes the log's lock until the transaction ends. Returns False if another process has it.
+
+    On SQLite each transaction has the only write lock.
+    """
+    if connection.vendor != "postgresql":
+        return True
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [LOCK])
+        return bool(cursor.fetchone()[0])
+
+
+def _next_entries(most: int) -> tuple[list[LedgerEntry], bool]:
+    """Returns up to `most` entries that are not in the log, each account's in the order of their numbers.
+
+    An account's entries are committed in this order, because each settlement holds the lock of its wallet. The second
+    value tells whether there may be more entries.
+    """
+    behind = list(accounts_behind()[:most])
+    share = max(1, most // len(behind)) if behind else 0
+    entries, is_more = list[LedgerEntry](), len(behind) == most
+    for account_id, seq in behind:
+        of_account = LedgerEntry.objects.filter(account_id=account_id, seq__gt=seq or 0).order_by("seq")
+        found = list(of_account.select_related("account", "generation", "generation__terms")[:share])
+        entries += found
+        is_more = is_more or len(found) == share
+    return entries, is_more
+
+
+def accounts_behind() -> "QuerySet[Wallet, tuple[UUID, int | None]]":
+    """Selects the accounts with entries that are not in the log, each with the number of its last entry there."""
+    behind = Q(account__logged=None) | Q(account__logged__seq__lt=F("seq"))
+    return Wallet.objects.filter(behind, seq__gt=0).values_list("account_id", "account__logged__seq")
+
+
+def _store(tree: merkle.Appended, accounts: list[LoggedAccount]) -> None:
+    """Stores the new tiles, how far each account is, and the head, which is signed later."""
+    Tile.objects.bulk_create(
+        [Tile(level=level, number=number, hashes=hashes) for (level, number), hashes in tree.tiles.items()],
+        update_conflicts=True,
+        unique_fields=["level", "number"],
+        update_fields=["hashes"],
+    )
+    LoggedAccount.objects.bulk_create(
+        accounts, update_conflicts=True, unique_fields=["account"], update_fields=["seq", "leaf_hash"]
+    )
+    LogCheckpoint.objects.create(size=tree.size, root=merkle.root(tree.size, tree.read_tile))

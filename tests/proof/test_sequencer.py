@@ -1,0 +1,37 @@
+"""The log has a leaf for each ledger entry, in each account's order, and its heads are consistent."""
+
+import json
+
+import pytest
+from tlog_scales.tlog import Checkpoint as OtherCheckpoint
+
+from billing.models import LedgerEntry
+from proof import merkle, receipts, sequencer
+from proof.log_key import LogKey
+from proof.models import Leaf, LogCheckpoint
+from tests.billing.records import open_for, serve
+
+pytestmark = [pytest.mark.django_db, pytest.mark.also_sqlite]
+
+
+@pytest.fixture
+def key(settings):
+    made = LogKey.new("gateway.example/log")
+    settings.LOG_KEY = made.to_text()
+    return made
+
+
+def test_each_entry_becomes_a_leaf(key: LogKey) -> None:
+    acme, other = open_for(name="Acme"), open_for(name="Other")
+    for _ in range(5):
+        serve(acme)
+        serve(other)
+    assert sequencer.advance() is False
+    leaves = list(Leaf.objects.order_by("index"))
+    assert len(leaves) == LedgerEntry.objects.count() == 12
+    published = receipts.published()
+    assert published is not None
+    assert published.size == 12
+    print(leaves[-1].content, len(leaves[-1].content))
+    print(published.note)
+    checkpoint = OtherCheckpoint.from_text(published.note)
