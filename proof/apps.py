@@ -9,8 +9,11 @@ class ProofConfig(AppConfig):
     name = "proof"
 
     def ready(self) -> None:
-        from . import log_key, policy, sequencer  # models can be imported only now
+        from billing.usage import statement  # models can be imported only now
+
+        from . import log_key, policy, receipts, sequencer
 
         log_key.current()  # a bad key or policy stops the start
         policy.current()
+        statement.log_checkpoint = receipts.published_note
         worker_hooks.beat.append(Periodic(sequencer.EVERY_SECONDS, sequencer.advance, spread=True))

@@ -18,6 +18,12 @@ def published() -> LogCheckpoint | None:
     return LogCheckpoint.objects.exclude(published_at=None).order_by("-size").first()
 
 
+def published_note() -> str | None:
+    """Returns the published checkpoint as a signed note."""
+    found = published()
+    return None if found is None else found.note
+
+
 @dataclass(slots=True)
 class Prover:
     """Makes proofs against one checkpoint, and reads each tile once as long as it is needed."""

@@ -98,7 +98,21 @@ _FIRST_COLUMNS = (
     # columns of a record again
     "key_id",
 )
-STATEMENT_COLUMNS = (*_FIRST_COLUMNS, *(name for name in _OF_A_RECORD if name not in _FIRST_COLUMNS))
+STATEMENT_COLUMNS = (
+    *_FIRST_COLUMNS,
+    *(name for name in _OF_A_RECORD if name not in _FIRST_COLUMNS),
+    "log_index",  # of a record
+    "log_checkpoint",  # of the last line
+)
+
+
+def _without_log() -> str | None:
+    return None
+
+
+# Returns the published checkpoint of the transparency log as a signed note, or None (`proof.apps` sets it). The index
+# of an entry's leaf comes with the entry.
+log_checkpoint: Callable[[], str | None] = _without_log
 
 
 class InvalidPeriod(ValueError):
@@ -194,10 +208,15 @@ class StatementTotals:
         return self.opening_balance + self.credits - self.cost.total == self.closing_balance
 
 
-def lines(account: Account, period: Period, totals: StatementTotals) -> Iterator[Line]:
-    """Yields a line for each record of the period, and last a line with `totals`, which it fills on the way."""
-    # Entries up to this number are committed, with their records. Later ones do not belong in this statement.
-    newest_seq = Wallet.objects.get(pk=account.pk).seq
+def lines(
+    account: Account, period: Period, totals: StatementTotals, *, newest_seq: int | None = None
+) -> Iterator[Line]:
+    """Yields a line for each record of the period, and last a line with `totals`, which it fills on the way.
+
+    Entries after the number `newest_seq`, which is the present one by default, are left to the next statement.
+    """
+    if newest_seq is None:  # entries up to this one are committed, with their records
+        newest_seq = Wallet.objects.get(pk=account.pk).seq
     booked = PeriodEntries()
     for record in _records(account.pk, period):
         entry: LedgerEntry | None = getattr(record, "ledger_entry", None)
@@ -221,7 +240,8 @@ def lines(account: Account, period: Period, totals: StatementTotals) -> Iterator
 def _records(account_id: UUID, period: Period) -> Iterator[Generation]:
     """Yields records in the order of the index `generation_by_account`, each with its key and its ledger entry."""
     records = Generation.objects.filter(account_id=account_id, created_at__lte=period.until)
-    records = records.order_by("created_at", "id").select_related("key", "ledger_entry", "terms")
+    records = records.order_by("created_at", "id").select_related("key", "ledger_entry__leaf", "terms")
+    records = records.defer("ledger_entry__leaf__content")
     rest = records.filter(created_at__gte=period.since)
     while True:
         last = None
@@ -278,6 +298,7 @@ def _record_line(record: Generation, entry: LedgerEntry | None) -> Line:
         "alias_id": None if record.alias_id is None else str(record.alias_id),
         "ledger_seq": None if entry is None else entry.seq,
         "balance_after": None if entry is None else entry.balance_after,
+        "log_index": leaf.index if (leaf := getattr(entry, "leaf", None)) else None,
         "price_above_prompt_tokens": price.above_prompt_tokens or None if price and record.cost is not None else None,
         "energy_method": None
         if factors.figures is None or record.energy_source == MEASURED
@@ -311,6 +332,7 @@ def _total_line(account: Account, period: Period, totals: StatementTotals) -> Li
         "credits": totals.credits,
         "closing_balance": totals.closing_balance,
         "reconciled": totals.reconciled,
+        "log_checkpoint": log_checkpoint(),
     }
 
 

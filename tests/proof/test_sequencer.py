@@ -35,3 +35,24 @@ def test_each_entry_becomes_a_leaf(key: LogKey) -> None:
     print(leaves[-1].content, len(leaves[-1].content))
     print(published.note)
     checkpoint = OtherCheckpoint.from_text(published.note)
+
+
+def test_an_export_verifies(key, tmp_path, capsys):
+    import subprocess, sys, io
+    from django.core.management import call_command
+    acme, other = open_for(name="Acme"), open_for(name="Other")
+    for _ in range(5):
+        serve(acme); serve(other)
+    sequencer.advance()
+    old = tmp_path/"old"; old.write_text(receipts.published().note)
+    for _ in range(300):
+        serve(acme); serve(other)
+    sequencer.advance()
+    out = io.StringIO()
+    call_command("export_usage", str(acme.pk), "--since=2000-01-01", "--until=2999-01-01", "--format=jsonl", "--proofs", "--checkpoint-size=12", stdout=out)
+    f = tmp_path/"e.jsonl"; f.write_text(out.getvalue())
+    f2 = __import__("pathlib").Path("/tmp/e.jsonl"); f2.write_text(out.getvalue())
+    for vk in key.verifier_keys:
+        r = subprocess.run([sys.executable, "tools/verify.py", "export", str(f), "--key", str(vk), "--checkpoint", str(old)], capture_output=True, text=True)
+        print(r.stdout, r.stderr)
+        assert r.returncode == 0

@@ -11,6 +11,7 @@ from accounts.models import Account
 from billing.usage.statement import FORMATS, InvalidPeriod, Period, StatementTotals, lines, write
 from gateway.management.base import OperatorCommand
 from gateway.money import plain
+from proof.exports import NotLogged, lines_with_proofs
 
 UNRECONCILED = "The records do not add up with the ledger: see the last line, and run verify_ledger."
 
@@ -30,6 +31,10 @@ class Command(OperatorCommand):
         parser.add_argument("--since", required=True, metavar="D", help=bound)
         parser.add_argument("--until", required=True, metavar="D", help=bound)
         parser.add_argument("--format", choices=list(FORMATS), default="csv")
+        parser.add_argument("--proofs", action="store_true", help="with --format jsonl: add the leaves and their proofs")
+        parser.add_argument(
+            "--checkpoint-size", type=int, metavar="N", default=0, help="prove consistency with this older checkpoint"
+        )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         if options["all"] == (options["account"] is not None):
@@ -40,12 +45,21 @@ class Command(OperatorCommand):
             period = Period.between(options["since"], options["until"])
         except InvalidPeriod as error:
             raise CommandError(str(error)) from None
+        if options["proofs"] and (options["all"] or options["format"] != "jsonl"):
+            raise CommandError("--proofs needs an ACCOUNT and --format jsonl.")
         if options["all"]:
             self._write_files(options["directory"], period, options["format"])
             return
-        totals = StatementTotals()
-        for block in FORMATS[options["format"]].blocks(lines(account_from(options["account"]), period, totals)):
-            self.stdout.write(block, ending="")
+        account, totals = account_from(options["account"]), StatementTotals()
+        if options["proofs"]:
+            statement = lines_with_proofs(account, period, totals, options["checkpoint_size"])
+        else:
+            statement = lines(account, period, totals)
+        try:
+            for block in FORMATS[options["format"]].blocks(statement):
+                self.stdout.write(block, ending="")
+        except NotLogged as error:
+            raise CommandError(str(error)) from None
         if not totals.reconciled:
             raise CommandError(UNRECONCILED)
 
