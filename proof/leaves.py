@@ -33,6 +33,9 @@ TOKENS = {
     "reasoning": "reasoning_tokens",
 }
 
+# Of these fields, the parts that are in the record; the others are the catalogue's facts when the entry was logged.
+FROM_RECORD = {"place": ("locode",), "jurisdiction": ("eu_sovereign",)}
+
 
 @dataclass(frozen=True, slots=True)
 class LeafWriter:
@@ -56,14 +59,18 @@ class LeafWriter:
         return cls(pseudonym_key, logged_at, providers, places)
 
     def leaf_of(self, entry: LedgerEntry, previous: bytes | None) -> str:
-        """Returns the leaf of an entry as canonical JSON. `previous` is the hash of the account's preceding leaf.
+        """Returns the leaf of an entry as canonical JSON. `previous` is the hash of the account's preceding leaf."""
+        # Without the nonce, people could guess a leaf and compare its hash, which is public.
+        own = {"nonce": os.urandom(NONCE_BYTES).hex(), "logged_at": to_text(self.logged_at)}
+        return rfc8785.dumps(own | self.fields_of(entry, previous)).decode()
+
+    def fields_of(self, entry: LedgerEntry, previous: bytes | None) -> Fields:
+        """Returns the fields that an entry's leaf has each time it is written.
 
         All figures are decimal strings. What is unknown or does not apply is absent.
         """
         fields: Fields = {
             "format": FORMAT,
-            "nonce": os.urandom(NONCE_BYTES).hex(),  # without it, the public hash would let people guess a leaf
-            "logged_at": to_text(self.logged_at),
             "account": self.pseudonym(entry.account_id),
             "seq": str(entry.seq),
             "previous": None if previous is None else previous.hex(),
@@ -76,7 +83,7 @@ class LeafWriter:
         }
         if entry.generation is not None:
             fields |= self._of_generation(entry.generation)
-        return rfc8785.dumps(_known(fields)).decode()
+        return _known(fields)
 
     def pseudonym(self, identifier: UUID) -> str:
         """Returns the keyed hash that stands for an account or an API key."""
@@ -128,6 +135,15 @@ class LeafWriter:
                 "confidential": provider.confidential_kind or None,
             }
         return _known(fields)
+
+
+def without_facts(leaf: Fields) -> Fields:
+    """Returns the fields of a leaf that follow from its entry: without its nonce, and the catalogue's facts then."""
+    kept = {name: value for name, value in leaf.items() if name not in ("nonce", "logged_at")}
+    for name, own in FROM_RECORD.items():
+        if name in kept:
+            kept[name] = {part: value for part, value in kept[name].items() if part in own}
+    return kept
 
 
 def _routing(record: Generation) -> Fields:

@@ -1,13 +1,16 @@
 """Proves that ledger entries are in the log (c2sp.org/tlog-proof)."""
 
+import base64
+import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
 from . import merkle, sequencer
+from .log_key import LogKey
 from .models import Leaf, LogCheckpoint
-from .notes import hash_lines
+from .notes import Checkpoint, hash_lines
 
 TILES_KEPT = 64  # 8 KiB each
 MARK = "c2sp.org/tlog-proof@v1"
@@ -69,3 +72,34 @@ def receipt_of(generation_id: UUID) -> Receipt | None:
     if leaf is None or checkpoint is None or leaf.index >= checkpoint.size:
         return None
     return Receipt(leaf, Prover(checkpoint))
+
+
+class InvalidReceipt(ValueError):
+    """Is raised for a receipt that does not verify."""
+
+
+def verify_receipt(receipt: Any, key: LogKey) -> str:
+    """Verifies a receipt as the API shows it, and returns a line about it. Raises InvalidReceipt or InvalidNote."""
+    # 1. Read it.
+    try:
+        leaf, index, proof, name = (receipt[part] for part in ("leaf", "index", "proof", "generation_id"))
+        head, _, note = proof.partition("\n\n")
+        mark, number, *path = head.split("\n")
+        hashes = [base64.b64decode(each, validate=True) for each in path]
+        logged_name = json.loads(leaf)["generation_id"]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise InvalidReceipt("it is no receipt of this format") from None
+    if (mark, number, logged_name, receipt.get("checkpoint")) != (MARK, f"index {index}", name, note):
+        raise InvalidReceipt("its parts do not belong together")
+    # 2. Verify the checkpoint and the proof.
+    checkpoint = Checkpoint.from_note(note)
+    if not any([checkpoint.is_signed_by(each) for each in key.verifier_keys]):  # noqa: C419  # verifies all of them
+        raise InvalidReceipt("its checkpoint is not signed by this log's key")
+    leaf_hash = merkle.leaf_hash(leaf.encode())
+    if merkle.root_of_proof(index, checkpoint.head.size, leaf_hash, hashes) != checkpoint.head.root:
+        raise InvalidReceipt("its leaf is not in the tree of its checkpoint")
+    # 3. Compare it with the log as it is now.
+    stored = Leaf.objects.filter(pk=index).first()
+    if stored is None or stored.content != leaf:
+        raise InvalidReceipt(f"the log has another leaf {index} now: it was changed after this receipt")
+    return f"{name}: leaf {index} of {checkpoint.head.size} in the log {checkpoint.head.origin}"

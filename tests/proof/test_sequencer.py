@@ -56,3 +56,5 @@ def test_an_export_verifies(key, tmp_path, capsys):
         r = subprocess.run([sys.executable, "tools/verify.py", "export", str(f), "--key", str(vk), "--checkpoint", str(old)], capture_output=True, text=True)
         print(r.stdout, r.stderr)
         assert r.returncode == 0
+
+    call_command("verify_log", "--checkpoint", str(old))

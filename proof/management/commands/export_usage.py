@@ -31,7 +31,7 @@ class Command(OperatorCommand):
         parser.add_argument("--since", required=True, metavar="D", help=bound)
         parser.add_argument("--until", required=True, metavar="D", help=bound)
         parser.add_argument("--format", choices=list(FORMATS), default="csv")
-        parser.add_argument("--proofs", action="store_true", help="with --format jsonl: add the leaves and their proofs")
+        parser.add_argument("--proofs", action="store_true", help="with --format jsonl: add leaves and their proofs")
         parser.add_argument(
             "--checkpoint-size", type=int, metavar="N", default=0, help="prove consistency with this older checkpoint"
         )
