@@ -18,6 +18,7 @@ from accounts.models import Account
 from billing.funds import WINDOW_DAYS, funds_of, usage_by_day
 from billing.models import LedgerEntry
 from billing.usage import keyset
+from billing.usage import statement as statement_file
 from billing.usage.keyset import Page
 from billing.usage.months import Ledger, LedgerSums
 from billing.usage.replica import from_replica
@@ -249,6 +250,7 @@ def statement_page(account: Account, period: Period) -> dict[str, Any]:
         "issued": now,
         "is_over": period.until < now,
         "is_days": is_of_days(period),
+        "log_checkpoint": (statement_file.log_checkpoint() or "").partition("\n\n")[0],  # without its signatures
     }
     try:
         page = printed(account, period)

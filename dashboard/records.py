@@ -109,7 +109,7 @@ def record_export(request: HttpRequest, current: AccountContext) -> HttpResponse
 def record_detail(request: HttpRequest, generation_id: str) -> HttpResponse:
     """Shows a record with the terms frozen at its admission, never with today's catalogue."""
     # A text that cannot be an id becomes None, which finds no record.
-    rows = Generation.objects.select_related("key", "ledger_entry", "terms")
+    rows = Generation.objects.select_related("key", "ledger_entry__leaf", "terms").defer("ledger_entry__leaf__content")
     record = get_object_or_404(rows, pk=parse_generation_id(generation_id))
     current = account_context(request, record.account_id)
     choice, _, _ = _read(request, current)

@@ -27,6 +27,7 @@ urlpatterns = [
     path(READY_PATH, ready),
     path("log/", include("proof.log_urls")),
     path("", include("reference.page_urls")),
+    path("", include("proof.page_urls")),
     path("", include("dashboard.urls")),  # before the admin: it answers two addresses below /admin/
     path("admin/", admin.site.urls),
 ]

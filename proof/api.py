@@ -26,7 +26,7 @@ class Receipt(ControlView):
     doing = "making the receipt"
 
     def get(self, request: Request, generation_id: str) -> Response:
-        """Answers `{object: receipt, generation_id, leaf, index, proof, checkpoint}`, and `consistency` with a size."""
+        """Answers `{object: receipt, generation_id, leaf, index, proof, checkpoint}`, and what `size` asks for."""
         fields = ReceiptQuery(data=request.query_params.dict())
         fields.is_valid(raise_exception=True)
         record = generation_of_account(caller_of_request(request).account_id, generation_id)
@@ -37,10 +37,10 @@ class Receipt(ControlView):
             if log_key.current() is None:
                 raise NotFound("This gateway keeps no transparency log.")
             raise ReceiptNotReady(headers={"Retry-After": str(round(sequencer.EVERY_SECONDS))})
-        body = {"object": "receipt", "generation_id": record.public_id, **receipt.fields}
+        body = receipt.body(record.public_id)
         if "size" in fields.validated_data:
             size = fields.validated_data["size"]
             if size > receipt.prover.checkpoint.size:
                 raise InvalidRequest.of_field("size", "is larger than the log, which had fewer leaves so far.")
-            body["consistency"] = receipt.prover.consistency_with(size)
+            body |= {"consistent_with": size, "consistency": receipt.prover.consistency_with(size)}
         return Response(body)

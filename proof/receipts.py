@@ -54,10 +54,11 @@ class Receipt:
     leaf: Leaf
     prover: Prover
 
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Returns the leaf, its index, the proof and the checkpoint, as the API shows them."""
+    def body(self, generation_id: str) -> dict[str, Any]:
+        """Returns the receipt of the generation with this public id, as the API shows it."""
         return {
+            "object": "receipt",
+            "generation_id": generation_id,
             "leaf": self.leaf.content,
             "index": self.leaf.index,
             "proof": self.prover.proof_of(self.leaf.index),

@@ -21,6 +21,7 @@ PACKAGES = (
     "inference",
     "dashboard",
     "operations",
+    "proof",
     "reference",
     "simulator",
     "demo",

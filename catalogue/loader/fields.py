@@ -20,6 +20,8 @@ OWN_VARIABLES = frozenset(
         "MIGRATE_DATABASE_URL",
         "RECORD_YEARS",
         "MIGRATION_LOCK_TIMEOUT",
+        "LOG_KEY",
+        "LOG_POLICY",
         "EMAIL_FROM",
         "OIDC_CLIENT_ID",
         "OIDC_CLIENT_SECRET",

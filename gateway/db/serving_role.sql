@@ -23,6 +23,10 @@ DO $$ DECLARE partition regclass; BEGIN
     END LOOP;
 END $$;
 
+-- The transparency log: leaves are only added, and tiles only grow.
+REVOKE UPDATE, DELETE ON proof_leaf FROM gateway_serving;
+REVOKE DELETE ON proof_tile, proof_loggedaccount FROM gateway_serving;
+
 -- Histories: rows are never changed. They are deleted with their account or person; a price's history is kept.
 REVOKE UPDATE ON aliases_aliasevent, django_admin_log FROM gateway_serving;
 GRANT UPDATE (by_id, by_key_id) ON aliases_aliasevent TO gateway_serving;

@@ -6,9 +6,11 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import StringIO
 from typing import Any
 
 from django.conf import settings
+from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
@@ -17,6 +19,7 @@ from catalogue.loader import CatalogueError
 from demo.content import prepare
 from demo.credentials import EMAIL, Credentials, derive
 from demo.processes import HOST, Children, DemoFailed, accepts, require_free
+from proof import log_key
 
 MODEL = "sim/demo/echo"
 START_SECONDS = 30.0
@@ -55,6 +58,8 @@ class Command(BaseCommand):
             children.start("simulator", "-m", "simulator", "--port", str(port + 1), env=env, quiet=True)
             credentials = derive(settings.SECRET_KEY)
             sample = prepare(credentials)
+            if log_key.current() is None:
+                call_command("log_key", "create", origin=f"{HOST}:{port}/log", stdout=StringIO())
             gunicorn = ("-m", "gunicorn", "--log-level", "warning", "-c", "python:gateway.gunicorn_conf")
             children.start("gateway", *gunicorn, "gateway.wsgi", env=env)
             children.wait_until(lambda: accepts(port + 1) and _is_healthy(port), "The gateway", START_SECONDS)
