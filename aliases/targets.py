@@ -17,9 +17,9 @@ FIELDS = ("provider", "canonical_id", "locode")
 MOST_FALLBACKS = 4
 LONGEST = 400  # characters; ids of the catalogue are much shorter
 SHAPES_MESSAGE = (
-    "A target needs provider and canonical_id; locode is optional and defaults to 'global'. Send them as flat fields, "
-    "as a nested `target` object, or as a `target` string provider/canonical_id/locode. A repoint must send all "
-    "fields: without locode only an alias that is at 'global' can be repointed."
+    "A target needs `provider` and `canonical_id`; `locode` is optional and defaults to `global`. Send them as flat "
+    "fields, as a nested `target` object, or as a `target` string provider/canonical_id/locode. A change of the target "
+    "must send all of them: `locode` may be left out only if the present target is at `global`."
 )
 
 

@@ -426,7 +426,7 @@ class AllProvidersRateLimited(AllProvidersFailed):
 
 
 class ProviderTimeout(ProviderUnavailable):
-    """504: the time budget that the message names ran out before any output."""
+    """504: the timeout that the message names expired before any output."""
 
     status, code, param, retry = 504, "provider_timeout", None, True
     fallback_reason = "primary_timeout"

@@ -138,7 +138,9 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
     with step("routing the request", NOTHING_BILLED):
         fitter = CallFitter(form, call, snapshot.current(), payer.currency)
         if call.shape == Shape.EMBEDDING and call.model.startswith(f"{AUTO}/"):
-            raise InvalidRequest.of_field("model", "must be a full model id: embeddings have no automatic routing.")
+            raise InvalidRequest.of_field(
+                "model", "must be a full model id: automatic routing is not available for embeddings."
+            )
         resolution = resolve(
             call.model,
             account_id=payer.account_id,

@@ -129,7 +129,7 @@ class StreamReader:
                     self._note_output()
                 is_counted = self._count() if normaliser.reported else False
             # Any first event ends the budget for the first byte, a comment does not. From then on only deltas and
-            # usage reset the idle budget.
+            # usage reset the idle timeout.
             if len(self.pending) > before or is_counted or (events and not self._has_first_event):
                 self._has_first_event = True
                 deadlines.progressed()

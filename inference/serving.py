@@ -181,7 +181,7 @@ def _shortest_wait(failures: list[UpstreamFailed | ProviderTimeout]) -> dict[str
 def dispatch(admitted: AdmittedRequest, call: Call, client: Client, *, is_sent_at_once: bool = False) -> UpstreamCall:
     """Sends `call`, which is in the upstream's shape, and waits for the head of a successful answer.
 
-    If the answer `is_sent_at_once`, no byte comes before it is complete: only the overall budget applies, not the
+    If the answer `is_sent_at_once`, no byte comes before it is complete: only the overall timeout applies, not the
     budget for the first byte.
 
     Raises an ApiError if the upstream fails or rejects the request, ClientLeft and WorkerStopped.
@@ -307,7 +307,7 @@ def _is_stream(upstream: UpstreamCall) -> bool:
 
 
 def may_be_long(call: Call, route: Route) -> bool:
-    """Tells whether a whole answer could take longer than the first-byte budget."""
+    """Tells whether a whole answer could take longer than the first-byte timeout."""
     if call.shape == Shape.EMBEDDING:
         return False
     cap = call.max_tokens or route.max_output_tokens

@@ -287,7 +287,7 @@ class BilledStream:
     def _is_waived(self, ending: Generation.Ending) -> bool:
         """Tells whether the operator waives the bill because the provider broke the stream off.
 
-        A stream that exceeds the overall budget is billed: that limit is the gateway's own.
+        A stream that exceeds the overall timeout is billed: that limit is the gateway's own.
         """
         if settings.GATEWAY_BILL_BROKEN_STREAMS or not ENDINGS[ending].is_provider_failure:
             return False

@@ -1,7 +1,7 @@
 """Defines what each ending of a request means for its bill, its record, the provider's status and the client.
 
 `is_billed` is not the last word on the bill: with GATEWAY_BILL_BROKEN_STREAMS=false, inference/stream.py waives the
-bill if the ending is the provider's failure. A stream that exceeds the overall time budget is billed nevertheless.
+bill if the ending is the provider's failure. A stream that exceeds the overall timeout is billed nevertheless.
 """
 
 from collections.abc import Mapping

@@ -1,11 +1,11 @@
 """Reads an account's requests, records and failures together: page by page, by the beginning of an id, and as CSV."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 from uuid import UUID
 
 from django.core import signing
@@ -29,6 +29,7 @@ PAGE_ROWS = 50
 ROWS_AT_ONCE = 1000  # of a download
 LONGEST_CODE = 100  # characters
 INSTANT = timedelta(microseconds=1)  # the smallest unit of time in the databases
+FEW_KEYS = 20  # with which a search is narrowed to keys
 SHORTEST_BEGINNING, ALL_DIGITS = 8, 32
 ID = re.compile(
     f"(?:{GENERATION_PREFIX}|{REQUEST_PREFIX}|{RESPONSE_PREFIX}|{MESSAGE_PREFIX})?"
@@ -43,8 +44,15 @@ CSV_COLUMNS = (
 )
 
 Row = Generation | RequestFailure
-Window = tuple[datetime, datetime]  # its first moment, and the first moment after it
 IdRange = tuple[UUID, UUID]  # the first and the last id
+
+
+class Window(NamedTuple):
+    """Holds a range of time to search; `ends` is the first moment after it."""
+
+    begins: datetime
+    ends: datetime
+    keys: Collection[UUID] | None = None  # the only keys that can have requests in it; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +218,9 @@ def _from(
     conditions = scope.of_records
     if scope.key_id is not None:  # checks the account of the key instead of the row, so that the key's index is used
         conditions["key__account_id"] = conditions.pop("account_id")
-    rows = rows.filter(**conditions, created_at__gte=window[0], created_at__lt=window[1]).select_related("key")
+    if window.keys is not None:
+        conditions["key_id__in"] = window.keys
+    rows = rows.filter(**conditions, created_at__gte=window.begins, created_at__lt=window.ends).select_related("key")
     rows = rows.order_by(*(("created_at", "id") if is_upwards else ("-created_at", "-id")))
     if position is None:
         return rows
@@ -222,25 +232,36 @@ def _salt(account_id: UUID) -> str:
 
 
 def _lies_ahead(window: Window, position: Position | None, *, is_upwards: bool) -> bool:
-    begins, ends = window
-    return position is None or (position[0] < ends if is_upwards else begins <= position[0])
+    return position is None or (position[0] < window.ends if is_upwards else window.begins <= position[0])
 
 
 def _windows(scope: Scope, days: Days) -> Iterator[Window]:
     """Yields the windows of time to search, oldest first."""
     # The indexes begin with the account or the key only, and requests narrowed further may be rare: they are looked for
-    # on the days that have some according to the rollups, and in the tail, which is not rolled up yet.
+    # on the days and among the keys that have some according to the rollups, and in the tail, which is not rolled up
+    # yet.
     if scope == Scope(scope.account_id, scope.key_id):
-        yield days.since, days.before
+        yield Window(days.since, days.before)
         return
     mark = UsageWatermark.objects.filter(account_id=scope.account_id).values_list("rolled_until", flat=True).first()
     tail_begins = BEGINNING if mark is None else mark + INSTANT
     rows = DailyUsage.objects.filter(**scope.of_rows, day__range=(days.first, days.last))
-    for begins, ends in _runs(list(rows.order_by("day").values_list("day", flat=True).distinct())):
-        if begins < tail_begins:
-            yield begins, min(ends, tail_begins)
+    runs = [
+        run
+        for run in _runs(list(rows.order_by("day").values_list("day", flat=True).distinct()))
+        if run.begins < tail_begins
+    ]
+    keys = _few_keys(rows) if runs and scope.key_id is None else None
+    for run in runs:
+        yield Window(run.begins, min(run.ends, tail_begins), keys)
     if tail_begins < days.before:
-        yield max(tail_begins, days.since), days.before
+        yield Window(max(tail_begins, days.since), days.before)
+
+
+def _few_keys(rows: QuerySet[DailyUsage]) -> list[UUID] | None:
+    """Returns the keys of rolled-up rows, or None if there are more than FEW_KEYS."""
+    keys = list(rows.order_by().values_list("key_id", flat=True).distinct()[: FEW_KEYS + 1])
+    return keys if len(keys) <= FEW_KEYS else None
 
 
 def _failure_windows(scope: Scope, days: Days, *, shown: RequestFilter) -> Iterator[Window]:
@@ -249,7 +270,7 @@ def _failure_windows(scope: Scope, days: Days, *, shown: RequestFilter) -> Itera
         return
     conditions = {name: value for name, value in shown.conditions.items() if name in ("outcome", "status")}
     if not conditions and scope == Scope(scope.account_id, scope.key_id):
-        yield days.since, days.before
+        yield Window(days.since, days.before)
         return
     counts = FailureDay.objects.filter(**scope.of_rows, **conditions, day__range=(days.first, days.last))
     yield from _runs(list(counts.order_by("day").values_list("day", flat=True).distinct()))
@@ -261,5 +282,5 @@ def _runs(days: list[date]) -> Iterator[Window]:
         first = days[0]
         length = sum(1 for number, day in enumerate(days) if (day - first).days == number)
         run = Days(first, days[length - 1])
-        yield run.since, run.before
+        yield Window(run.since, run.before)
         days = days[length:]

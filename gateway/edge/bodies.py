@@ -67,7 +67,7 @@ def read_body(environ: Mapping[str, Any], held: HeldBody | None = None) -> bytes
     encoding = environ.get("HTTP_CONTENT_ENCODING")
     if encoding and (encoding := encoding.strip()).lower() not in ("", "identity"):
         raise InvalidRequest(
-            f"The request body has the Content-Encoding {encoding[:QUOTE_LENGTH]!r}: bodies are taken uncompressed."
+            f"The request body has the Content-Encoding {encoding[:QUOTE_LENGTH]!r}: send it uncompressed."
         )
     stream = environ["wsgi.input"]
     declared = environ.get("CONTENT_LENGTH") or ""

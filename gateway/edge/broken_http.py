@@ -24,11 +24,11 @@ FAULTS: dict[type[Exception], tuple[str, str]] = {
     HeadTooSlow: ("408 Request Timeout", f"The headers of the request did not come within {HEAD_SECONDS:g} seconds."),
     http_errors.ExpectationFailed: (
         "417 Expectation Failed",
-        "The Expect header asks for something else than 100-continue.",
+        "The Expect header must be `100-continue`.",
     ),
     http_errors.UnsupportedTransferCoding: (
         "501 Not Implemented",
-        "The only Transfer-Encoding that is understood is chunked.",
+        "The Transfer-Encoding must be `chunked`.",
     ),
 }
 

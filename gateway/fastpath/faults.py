@@ -24,8 +24,8 @@ class AnswerTooLarge(UpstreamFault):
 
 
 class DeadlineExpired(UpstreamFault):
-    """The time budget with this name ran out after so many seconds."""
+    """The timeout with this name, of so many seconds, was exceeded."""
 
     def __init__(self, budget: str, seconds: float) -> None:
-        super().__init__(f"exceeded the {budget} budget of {seconds:g} s")
+        super().__init__(f"exceeded the {budget} timeout of {seconds:g} s")
         self.budget, self.seconds = budget, seconds

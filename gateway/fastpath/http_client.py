@@ -62,7 +62,7 @@ class WorkerStopped(Exception):
 
 
 class Deadlines:
-    """Holds the time budgets of a call: one for the whole call, and one for its present phase."""
+    """Holds the timeouts of a call: one for the whole call, and one for its present phase."""
 
     __slots__ = ("_idle_seconds", "_overall_seconds", "_phase_seconds", "overall_ends", "phase", "phase_ends")
 

@@ -157,9 +157,9 @@ def test_other_shapes_are_refused_with_the_rule(caller: Caller, body: dict[str, 
     reply = caller.post(name="fast", **body)
     assert reply.refusal == INVALID_TARGET
     if body.get("target") not in ("sim//echo", "sim/test/echo/", "/test/echo"):
-        assert "needs provider and canonical_id" in reply.message
-        assert "defaults to 'global'" in reply.message
-        assert "must send all fields" in reply.message
+        assert "needs `provider` and `canonical_id`" in reply.message
+        assert "defaults to `global`" in reply.message
+        assert "must send all of them" in reply.message
     assert len(reply.message) < 1000
     assert not AliasEvent.objects.exists()
 

@@ -129,7 +129,7 @@ DOWN = {  # the provider's behaviour, whether it streams, and the failure's mess
     "forbidding": ("forbids", False, "does not accept the operator's key"),
     "unpaid": ("empty", False, "has no credit left in the operator's account"),
     "refuser": ("echo", True, "could not be reached"),
-    "stalling": ("stalls", True, f"exceeded the first-byte budget of {FIRST_BYTE_SECONDS} s"),
+    "stalling": ("stalls", True, f"exceeded the first-byte timeout of {FIRST_BYTE_SECONDS} s"),
 }
 
 

@@ -370,7 +370,7 @@ def plans(scope: Scope) -> Iterator[str]:
     for is_upwards in (False, True):
         page = select_failures(
             scope,
-            (MONTH.since, MONTH.before),
+            request_list.Window(MONTH.since, MONTH.before),
             position,
             is_upwards=is_upwards,
             shown=RequestFilter(conditions={"status": 404}),
@@ -412,6 +412,6 @@ def test_a_rare_kind_is_looked_for_on_its_days_alone(account: Account) -> None:
     failed(account)
     shown = RequestFilter.read({"status": "503"})
     assert [*request_list._failure_windows(Scope(account.pk), MONTH, shown=shown)] == [
-        (Days(day_ago(), day_ago()).since, Days(day_ago(), day_ago()).before)
+        request_list.Window(Days(day_ago(), day_ago()).since, Days(day_ago(), day_ago()).before)
     ]
     assert [*request_list._failure_windows(Scope(account.pk), MONTH, shown=RequestFilter.read({"status": "418"}))] == []

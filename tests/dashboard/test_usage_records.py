@@ -24,10 +24,11 @@ from billing.usage.statistics import Days, Scope
 from catalogue.footprint.energy import KINDS
 from catalogue.pricing import Price, Usage
 from dashboard.parts import filters, request_list
-from dashboard.parts.request_list import PAGE_ROWS, select
+from dashboard.parts.request_list import PAGE_ROWS, Window, select
 from gateway.errors import NotFound
 from gateway.ids import uuid7
 from tests.billing.api import seconds, store
+from tests.billing.plans import plans as plans_of
 from tests.billing.records import MEMBER, fail, open_for
 from tests.billing.timeline import advance_all, advance_until
 from tests.dashboard.usage import day_ago, links, noon, rows, used, words
@@ -111,18 +112,22 @@ def test_records_show_what_was_requested_and_how_it_ended(member: Client, accoun
 
 # With more filters than a key, records are searched on the days for which the rollups have some, and in the tail.
 MODELS, REGIONS, LIMIT = ("test/a", "test/b"), ("FRPAR", "DEFRA"), 3
-served_on = st.tuples(st.integers(0, 25), st.sampled_from(MODELS), st.sampled_from(REGIONS), st.booleans())
+served_on = st.tuples(
+    st.integers(0, 25), st.sampled_from(MODELS), st.sampled_from(REGIONS), st.booleans(), st.booleans()
+)
 narrowings = st.sets(st.sampled_from(["key_id", "alias_id", "provider", "model", "region"]))
 
 
 @settings(max_examples=examples(20), deadline=None)
 @given(st.lists(served_on, min_size=1, max_size=14), st.integers(0, 30), narrowings, st.integers(0, 20))
 def test_every_page_is_found_whatever_it_is_narrowed_to_and_wherever_the_watermark_stands(
-    served: list[tuple[int, str, str, bool]], watermark: int, narrowing: set[str], last: int
+    served: list[tuple[int, str, str, bool, bool]], watermark: int, narrowing: set[str], last: int
 ) -> None:
     account, alias_id = new_account(), uuid7()
-    for ago, model, region, has_alias in served:
-        like = used(account, ago, model=model, region=region, alias_id=alias_id if has_alias else None)
+    two_keys = [new_key(account, name)[0] for name in ("first", "second")]
+    for ago, model, region, has_alias, is_second in served:
+        alias = alias_id if has_alias else None
+        like = used(account, ago, key=two_keys[is_second], model=model, region=region, alias_id=alias)
     advance_until(noon(watermark))
     chosen = {name: getattr(like, name) for name in narrowing if getattr(like, name) is not None}
     scope, days = Scope(account.pk, **chosen), Days(day_ago(20), day_ago(last))
@@ -245,7 +250,7 @@ def plans(scope: Scope) -> Iterator[tuple[str, Any]]:
     position = keys_of_rows.values_list("created_at", "id")[ROWS // 2]
     for index, of in (("generation_by_account", scope), ("generation_by_key", key)):
         for is_upwards in (False, True):
-            yield index, select(of, (MONTH.since, MONTH.before), position, is_upwards=is_upwards)[:LIMIT]
+            yield index, select(of, Window(MONTH.since, MONTH.before), position, is_upwards=is_upwards)[:LIMIT]
 
 
 def test_postgresql_reads_a_page_from_its_start_in_an_index(scope: Scope) -> None:
@@ -261,6 +266,17 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield node
     for child in node.get("Plans", []):
         yield from _nodes(child)
+
+
+def test_a_rare_tag_is_looked_for_among_the_records_of_its_keys(scope: Scope, account: Account) -> None:
+    tagged = [used(account, days, key=new_key(account, f"tagged {days}")[0], tags="team=rare") for days in (1, 20)]
+    advance_all()
+    tag = Scope(account.pk, tag="team=rare")
+    found = plans_of(lambda: request_list.page(tag, MONTH), "billing_generation")
+    of_days = [plan for sql, plan in found.items() if "IN (" in sql]
+    assert len(of_days) == 2
+    assert all("generation_by_key" in plan for plan in of_days)
+    assert request_list.page(tag, MONTH).rows == tagged
 
 
 @pytest.mark.only_sqlite
@@ -285,9 +301,8 @@ def test_a_page_takes_few_selects_and_a_rare_model_one_for_each_run_of_its_days(
     # session, user, accounts; records, failures; choices: keys, sums of both, codes
     with django_assert_num_queries(9):
         member.get("/usage/records")
-    with django_assert_num_queries(
-        13
-    ):  # and watermark, days; tail, two runs; days with failures, of which there are none
+    # and watermark, days, keys; tail, two runs; days with failures, of which there are none
+    with django_assert_num_queries(14):
         member.get("/usage/records", {"model": "sim/test/rare"})
 
 

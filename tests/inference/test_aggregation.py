@@ -239,7 +239,7 @@ def test_the_threshold_is_the_operators(hurried: Customer, cap: int, streamed: b
 
 @pytest.mark.parametrize(
     ("thousands", "answered"),
-    [(32, "first-byte budget of 0.5 s"), (33, "first-byte budget of 0.7"), (52, None)],
+    [(32, "first-byte timeout of 0.5 s"), (33, "first-byte timeout of 0.7"), (52, None)],
 )
 def test_a_long_prompt_has_more_time_until_its_first_byte(
     hurried: Customer, thousands: int, answered: str | None
@@ -257,8 +257,8 @@ def test_a_long_prompt_has_more_time_until_its_first_byte(
 def test_a_whole_answer_may_take_longer_than_the_first_byte_budget(hurried: Customer) -> None:
     """The answer takes a second.
 
-    Answers too short to be streamed must arrive within the first-byte budget; long ones that cannot be streamed, within
-    the overall one.
+    Answers too short to be streamed must arrive within the first-byte timeout; long ones that cannot be streamed,
+    within the overall one.
     """
     asked: list[tuple[Way, str, Json]] = [
         *(

@@ -179,7 +179,7 @@ def test_an_upstream_that_never_begins_is_a_504_that_names_the_budget(
 
 
 def test_an_upstream_that_sends_no_output_in_time_is_a_504(hurried_account: Customer) -> None:
-    """The upstream sends a first chunk with its role, within the first-byte budget, and then nothing."""
+    """The upstream sends a first chunk with its role, within the first-byte timeout, and then nothing."""
     reply = ask(hurried_account, "pause-after-role", stream=True)
     assert refusal(reply) == TIMED_OUT
     assert bills.untouched(hurried_account)
@@ -254,7 +254,7 @@ def test_a_stall_bills_only_what_was_delivered(hurried_account: Customer) -> Non
 
 
 def test_comments_are_no_first_byte(hurried_account: Customer) -> None:
-    """Comments arrive every 0.2 s for a second: the first byte of data is later than its budget."""
+    """Comments arrive every 0.2 s for a second: the first byte of data is later than its timeout."""
     reply = ask(hurried_account, "pings", stream=True)
     assert refusal(reply) == TIMED_OUT
     assert bills.untouched(hurried_account)
