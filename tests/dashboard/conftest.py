@@ -12,7 +12,7 @@ from tests.aliases.conftest import served
 from tests.billing.records import MEMBER, open_for
 from tests.pages import Screen
 from tests.seeding import seed
-from tests.servers.databases import MigratedDatabases
+from tests.servers.databases import MigratedDatabases, SqliteDatabases
 from tests.servers.gateway import GatewayServer
 
 __all__ = ["seed", "served"]
@@ -47,11 +47,13 @@ def member(client: Client, account: Account) -> Client:
 
 
 @pytest.fixture(scope="module")
-def northwind(
-    migrated_databases: MigratedDatabases, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[GatewayServer, dict[str, Screen]]]:
-    """Starts a gateway on which an account has a month of requests, and returns it with its pages by name."""
-    server = GatewayServer(migrated_databases, tmp_path_factory.mktemp("gateway"), env=pages.ENVIRONMENT)
+def northwind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayServer, dict[str, Screen]]]:
+    """Starts a gateway on which an account has a month of requests, and returns it with its pages by name.
+
+    It has SQLite in each run, because PostgreSQL's own clock would date all requests to today.
+    """
+    databases = MigratedDatabases(SqliteDatabases(tmp_path_factory.mktemp("databases")))
+    server = GatewayServer(databases, tmp_path_factory.mktemp("gateway"), env=pages.ENVIRONMENT)
     with contextlib.closing(server):
         server.manage("seed_catalogue").ok()
         screens = pages.with_story(server, REQUESTS)
