@@ -1,6 +1,6 @@
 """Eight kinds of people do what they come for, by keyboard alone, in as few clicks as this table says.
 
-Each test counts what a person follows, presses or ticks; typing is free. `Before` is what the same took in version 1.0.
+Each test counts what a person follows, presses or ticks; typing is free. `Before` is from before the pages were redone.
 
 =================================================  ======  ===
 Journey                                            Before  Now
@@ -8,7 +8,7 @@ Journey                                            Before  Now
 A developer, from the invitation to a copied key        5    5
 An owner, why a request failed                          3    2
 Staff, why a customer's request failed                  4    1
-Finance, a month's statement with sums by key           4    2
+Finance, last month's statement with sums by key        4    2
 An owner, an alert before the credit runs out           3    2
 Sustainability, the text for this year's report         3    3
 Staff, a provider is disabled                           5    4
