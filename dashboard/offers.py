@@ -78,10 +78,10 @@ class ModelsForm(forms.Form):
         validators=[PLACE],
         widget=forms.TextInput(attrs={"placeholder": "FR or FRPAR", "autocapitalize": "characters"}),
     )
-    prompt = forms.DecimalField(label="Prompt at most", required=False, min_value=0, max_value=MOST_PRICE)
-    completion = forms.DecimalField(label="Completion at most", required=False, min_value=0, max_value=MOST_PRICE)
-    context = forms.IntegerField(label="Context at least", required=False, min_value=1, max_value=10**9)
-    retention_days = forms.IntegerField(label="Kept at most, days", required=False, min_value=0, max_value=MOST_DAYS)
+    prompt = forms.DecimalField(required=False, min_value=0, max_value=MOST_PRICE)
+    completion = forms.DecimalField(required=False, min_value=0, max_value=MOST_PRICE)
+    context = forms.IntegerField(label="Min context", required=False, min_value=1, max_value=10**9)
+    retention_days = forms.IntegerField(label="Max retention, days", required=False, min_value=0, max_value=MOST_DAYS)
     tools = forms.BooleanField(label="Function calling", required=False)
     images = forms.BooleanField(label="Image input", required=False)
     zero_data_retention = forms.BooleanField(label="No prompts or answers are kept", required=False)
@@ -93,10 +93,18 @@ class ModelsForm(forms.Form):
     )
 
     def __init__(
-        self, data: Mapping[str, Any], providers: Mapping[str, str], keys: Mapping[str, str], *, staff: bool
+        self,
+        data: Mapping[str, Any],
+        providers: Mapping[str, str],
+        keys: Mapping[str, str],
+        *,
+        currency: str,
+        staff: bool,
     ) -> None:
         super().__init__(data, label_suffix="")
         self.fields["q"].widget = forms.TextInput(attrs={"type": "search", "placeholder": "Name, id or provider"})
+        self.fields["prompt"].label = f"Max prompt, {currency}/1M"
+        self.fields["completion"].label = f"Max completion, {currency}/1M"
         choices = [("", "Any"), (AUTO, AUTO_NAME), *providers.items()]
         self.fields["provider"] = forms.ChoiceField(required=False, choices=choices)
         self.fields["key"].choices = [("", "Any key"), *keys.items()]  # type: ignore[attr-defined]
@@ -235,13 +243,14 @@ def model_list(request: HttpRequest) -> HttpResponse:
         take_turns()
         shown += [(offer, route) for route in (offer.routes.values() if everything else servable(offer, view))]
     names = {offer.upstream.slug: offer.upstream.name for offer, _ in shown}
+    currency = current.account.currency if current else WITHOUT_ACCOUNT
     form = ModelsForm(
         request.GET,
         dict(sorted(names.items(), key=lambda item: item[1].lower())),
         _key_names(current),
+        currency=currency,
         staff=request.user.is_staff,
     )
-    currency = current.account.currency if current else WITHOUT_ACCOUNT
     context |= {"form": form, "currency": currency, "kept": _kept(request), "cleared": _kept(request)}
     if not form.is_valid():
         return render(request, "dashboard/models.html", context, status=422)

@@ -1,3 +1,4 @@
+import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -6,11 +7,16 @@ from django.test import Client
 
 from accounts.models import Account, User
 from gateway.server import turns
+from tests import pages
 from tests.aliases.conftest import served
 from tests.billing.records import MEMBER, open_for
+from tests.pages import Screen
 from tests.seeding import seed
+from tests.servers.databases import MigratedDatabases, SqliteDatabases
+from tests.servers.gateway import GatewayServer
 
 __all__ = ["seed", "served"]
+REQUESTS = 300
 
 
 @pytest.fixture(autouse=True)
@@ -38,3 +44,17 @@ def member(client: Client, account: Account) -> Client:
     """Signs in the member of the module's account."""
     client.force_login(User.objects.get(email=MEMBER))
     return client
+
+
+@pytest.fixture(scope="module")
+def northwind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayServer, dict[str, Screen]]]:
+    """Starts a gateway on which an account has a month of requests, and returns it with its pages by name.
+
+    It has SQLite in each run, because PostgreSQL's own clock would date all requests to today.
+    """
+    databases = MigratedDatabases(SqliteDatabases(tmp_path_factory.mktemp("databases")))
+    server = GatewayServer(databases, tmp_path_factory.mktemp("gateway"), env=pages.ENVIRONMENT)
+    with contextlib.closing(server):
+        server.manage("seed_catalogue").ok()
+        screens = pages.with_story(server, REQUESTS)
+        yield server.start(), {screen.name: screen for screen in screens}
