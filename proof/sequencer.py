@@ -30,14 +30,14 @@ LOCK = zlib.crc32(b"inference-gateway transparency log")
 OFFER_AGAIN = timedelta(seconds=30)
 
 
-def advance(rounds: int = MOST_ROUNDS) -> bool:
-    """Appends what is new and publishes the new head. Tells whether there are more entries.
-
-    It does nothing without a log key, or while another process does it.
-    """
+def advance() -> bool:
+    """Does what is due, unless there is no log key or another process does it. Tells whether there are more entries."""
     key = log_key.current()
-    if key is None:
-        return False
+    return key is not None and advance_with(key)
+
+
+def advance_with(key: LogKey, rounds: int = MOST_ROUNDS) -> bool:
+    """Appends what is new, signs the new head and publishes it. Tells whether there are more entries."""
     is_more = True
     while is_more and rounds:
         is_more = append(key)

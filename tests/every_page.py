@@ -19,12 +19,13 @@ from billing.models import Generation, RequestFailure
 from gateway.edge.health import LIVE_PATHS, READY_PATH
 from tests.billing.records import fail, key_of, open_for, serve
 from tests.dashboard.people import joined
+from tests.proof.log import logged
 
 OWNER, MEMBER, INVITED = "owner@acme.example", "member@acme.example", "invited@elsewhere.example"
 HOLDER = "holder@elsewhere.example"  # has the passkey, and no account
 VERBS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
-# The documents are tested in tests/reference.
-NO_PAGES = ("^(?:api/)?v1/", "docs", "llms.txt", r"^openapi\.json/?$", *LIVE_PATHS, READY_PATH)
+# The documents are tested in tests/reference, the public parts of the log in tests/proof.
+NO_PAGES = ("^(?:api/)?v1/", "log/", "docs", "llms.txt", r"^openapi\.json/?$", *LIVE_PATHS, READY_PATH)
 
 
 class Page(NamedTuple):
@@ -60,7 +61,7 @@ class Acme:
             member=Membership.objects.get(user__email=MEMBER),
             key=key_of(account),
             alias=changes.create(account.pk, "fast", Target("sim", "demo/echo", "FRPAR")),
-            record=serve(account),
+            record=logged(serve(account)),
             failure=fail(account),
             invitation=invitations.invite(account.pk, INVITED, "member", by=owner.user),
             passkey=Authenticator.objects.create(

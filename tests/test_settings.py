@@ -24,6 +24,7 @@ BAD_BY_KIND = {
     "rate": ["0/m", "100", "100/", "100/0m", "m/100", "1200/min", "-1/m", "never", ""],
     "one_of": ["some", "xml", ""],
     "matching": ["\x07"],
+    "file": ["/nowhere/file", "/"],
 }
 BY_KIND = {name: BAD_BY_KIND[kind] for kind, name in re.findall(r'= _(\w+)\("([A-Z_]+)"', Path(SETTINGS).read_text())}
 BAD = BY_KIND | {

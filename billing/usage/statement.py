@@ -97,13 +97,12 @@ _FIRST_COLUMNS = (
     "reconciled",
     # columns of a record again
     "key_id",
+    "tags",
+    "log_index",
+    # of the last line
+    "log_checkpoint",
 )
-STATEMENT_COLUMNS = (
-    *_FIRST_COLUMNS,
-    *(name for name in _OF_A_RECORD if name not in _FIRST_COLUMNS),
-    "log_index",  # of a record
-    "log_checkpoint",  # of the last line
-)
+STATEMENT_COLUMNS = (*_FIRST_COLUMNS, *(name for name in _OF_A_RECORD if name not in _FIRST_COLUMNS))
 
 
 def _without_log() -> str | None:

@@ -40,7 +40,8 @@ STATEMENT_HEADER = (
     "cost_eur,price_above_prompt_tokens,energy_wh,carbon_gco2e,energy_wh_low,energy_wh_high,energy_source,"
     "energy_method,embodied_gco2e,cached_tokens,wh_per_output_token,wh_per_prompt_token,wh_per_cached_token,"
     "grid_gco2_per_kwh,grid_kind,grid_source,grid_as_of,since,until,requests,requests_unpriced,"
-    "requests_without_energy,requests_without_carbon,opening_balance,credits,closing_balance,reconciled,key_id,tags\r\n"
+    "requests_without_energy,requests_without_carbon,opening_balance,credits,closing_balance,reconciled,key_id,tags,"
+    "log_index,log_checkpoint\r\n"
 )
 
 

@@ -23,6 +23,7 @@ import accounts.urls
 import aliases.urls
 import billing.urls
 import catalogue.urls
+import proof.urls
 from accounts.people_api import AuditQuery, NewInvitation
 from aliases.models import AliasEvent
 from aliases.serializers import HistoryQuery, StatsQuery
@@ -47,6 +48,7 @@ from inference.wire_forms.embeddings import EmbeddingsRequest
 from inference.wire_forms.messages import CountTokensRequest, MessagesRequest
 from inference.wire_forms.responses import requests as responses
 from inference.wire_forms.responses.requests import ResponsesRequest
+from proof.api import ReceiptQuery
 from reference.openapi import document, document_json, followed
 from tests import described
 from tests.servers.customer import Customer
@@ -165,7 +167,7 @@ def test_a_client_of_all_operations_is_made_of_it(tmp_path: Path) -> None:
 
 def test_every_path_of_the_api_is_described_with_every_method() -> None:
     paths = {f"/{path}" for path in ENDPOINTS}
-    for module in (accounts.urls, aliases.urls, billing.urls, catalogue.urls):
+    for module in (accounts.urls, aliases.urls, billing.urls, catalogue.urls, proof.urls):
         for pattern in module.urlpatterns:
             path = "/" + _endpoint(str(pattern.pattern)).replace("<", "{").replace(">", "}")
             methods = {
@@ -252,6 +254,7 @@ QUERIES = {
     "/models": ModelsQuery,
     "/providers": ProvidersQuery,
     "/generations": GenerationsQuery,
+    "/generation/{generation_id}/receipt": ReceiptQuery,
     "/aliases/{name}/stats": StatsQuery,
     "/aliases/{name}/history": HistoryQuery,
     "/keys": ListQuery,
