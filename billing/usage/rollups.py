@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 TRAIL = timedelta(minutes=1)
 EVERY_SECONDS = 30.0
-BATCH_RECORDS = 5000  # take some 20 ms in the database, for which SQLite's write lock is held
+BATCH_RECORDS = 5000  # take some 40 ms in the database, for which SQLite's write lock is held
 RECORDS_PER_BEAT = 20_000
 RECORDS_PER_MAINTENANCE = 1_000_000
 ACCOUNTS_PER_ROUND = 100

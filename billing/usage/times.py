@@ -17,6 +17,7 @@ from django.db.models.functions import TruncDate
 from ..models import Generation
 from .histograms import Histogram, bucket_in_sql
 
+DIGITS = 2  # significant digits, since a percentile is exact to within 10 %
 FEWEST_TOKENS = 10  # shorter answers often arrive in one piece, which tells nothing of the speed
 
 TIMED = Q(fallback_reason=None, first_token_ms__isnull=False)  # after failover, the time has other routes' in it
@@ -89,7 +90,7 @@ class Times:
     def tokens_per_second(self) -> Decimal | None:
         """Returns the median."""
         median = self.per_thousand_tokens.percentile(50)
-        return None if median is None else Decimal(1_000_000 / median)
+        return None if median is None else _short(1_000_000 / median)
 
 
 def counts_by(records: QuerySet[Generation], *group: str) -> list[QuerySet[Generation, dict[str, Any]]]:
@@ -123,4 +124,8 @@ def times_of_row(requests: int, *columns: bytes | None) -> Times | None:
 
 def _seconds(durations: Histogram, percent: int) -> Decimal | None:
     milliseconds = durations.percentile(percent)
-    return None if milliseconds is None else Decimal(milliseconds) / 1000
+    return None if milliseconds is None else _short(milliseconds / 1000)
+
+
+def _short(figure: float) -> Decimal:
+    return Decimal(f"{figure:.{DIGITS}g}")
