@@ -97,7 +97,7 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
     funds = funds_of(account.pk, by_day, now)
     choices = [Choice(account, "usage", days, str(WINDOW_DAYS), by) for by in (Grouping.MODEL, Grouping.KEY)]
     before = period_before(by_day, choices[0].before, account)
-    times = read_times(Scope(account.pk), days, before=before and before.days)
+    times = read_times(Scope(account.pk), days, before=choices[0].before)
     return {
         "funds": funds,
         "before": before,

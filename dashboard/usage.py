@@ -119,7 +119,7 @@ def read(choice: Choice) -> dict[str, Any]:
     lines = lines_of(choice, groups, listed, whole, where_others_are="All of them are in the CSV.")
     # 4. How long requests took.
     before = period_before(by_day, choice.before, choice.account)
-    times = read_times(choice.scope, choice.days, *columns, before=before and before.days)
+    times = read_times(choice.scope, choice.days, *columns, before=choice.before)
     return {
         "totals": total_of(days.values()),
         "before": before,

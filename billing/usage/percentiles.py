@@ -65,7 +65,8 @@ def _select(scope: Scope, days: Days, by: tuple[GroupColumn, ...]) -> QuerySet[A
     )
     nothing: dict[str, Any] = {kind.value: Cast(Value(None), BinaryField()) for kind in Kind}
     counts = [part.annotate(**nothing).values(*columns) for part in counts_by(tail, *group)]
-    return stored.values(*columns).union(*counts, all=True).order_by("-day")
+    rows_and_counts: QuerySet[Any, dict[str, Any]] = stored.values(*columns).union(*counts, all=True)
+    return rows_and_counts.order_by("-day")
 
 
 def _read(row: dict[str, Any]) -> Times | None:

@@ -348,7 +348,7 @@ def test_an_alias_shows_its_statistics(member: Client, account: Account, alias: 
     serve(account, alias_id=alias.pk, model="test/echo", region="DEFRA", carbon_gco2e=None)
     text = words(member, address(alias))
     assert (
-        "Latency, p50 0.78 s p95: 0.81 s Time to first token, p50 0.29 s p95: 0.3 s Output, median 400 tokens/s" in text
+        "Latency, p50 0.83 s p95: 0.86 s Time to first token, p50 0.29 s p95: 0.3 s Output, median 380 tokens/s" in text
     )
     assert "Requests 2 Tokens 2,400 2,000 in, 400 out Cost < 0.01 EUR" in text
     assert "known for 1 of 2" in text
