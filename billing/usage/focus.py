@@ -41,6 +41,7 @@ _FOCUS_COLUMNS = (
     "ContractedCost",
     "ContractedUnitPrice",
     "EffectiveCost",
+    "InvoiceId",
     "InvoiceIssuerName",
     "ListCost",
     "ListUnitPrice",
@@ -78,7 +79,7 @@ DEFAULT_VERSION = "1.2"
 GRANULARITIES = {"day": timedelta(days=1), "hour": timedelta(hours=1)}
 DEFAULT_GRANULARITY = "day"
 PRICED_TOKENS = 6  # a price is for 10^6 tokens
-_SERVICE = {
+_SERVICE: Line = {
     "ServiceCategory": "AI and Machine Learning",
     "ServiceName": "Model inference",
     "ServiceSubcategory": "Generative AI",
@@ -219,6 +220,7 @@ def _shared(account: Account) -> Line:
         "BillingAccountId": str(account.pk),
         "BillingAccountName": account.name,
         "BillingCurrency": account.currency,
+        "PricingCurrency": account.currency,
         "InvoiceIssuerName": name,
         "ProviderName": name,
         "PublisherName": name,
@@ -297,11 +299,11 @@ def _usage_rows(shared: Line, groups: dict[Group, Sums], names: _Names) -> Itera
         provider = names.providers.get(group.provider, group.provider)
         yield shared | {
             "ChargeCategory": "Usage",
-            "ChargeDescription": f"{group.kind.meter} of {route}",
+            "ChargeDescription": f"{route}: {group.kind.meter}",
             "ChargeFrequency": "Usage-Based",
             "BilledCost": Decimal(0),
             "EffectiveCost": from_units(sums.cost),
-            "ConsumedQuantity": sums.tokens,
+            "ConsumedQuantity": Decimal(sums.tokens),  # written with a point, from which readers take the column's type
             "ConsumedUnit": "Tokens",
             **_price_columns(f"{route}/{group.kind.sku}", group, sums),
             "PublisherName": provider,
@@ -326,8 +328,8 @@ def _price_columns(sku_id: str, group: Group, sums: Sums) -> Line:
     price = group.price
     if price is None:
         cost = from_units(sums.cost)
-        currency = {"PricingCurrencyEffectiveCost": cost, "ListCost": cost, "ContractedCost": cost}
-        return sku | currency
+        costs: Line = {"ListCost": cost, "ContractedCost": cost, "PricingCurrencyEffectiveCost": cost}
+        return sku | costs
     of_million = _scaled(price.units * price.rate_units, MONEY_PLACES + RATE_PLACES)
     in_price_currency = from_units(price.units)
     cost = _scaled(sums.tokens * price.units * price.rate_units, MONEY_PLACES + RATE_PLACES + PRICED_TOKENS)
@@ -357,8 +359,7 @@ def _credit_row(shared: Line, entry: LedgerEntry) -> Line:
 
     Over all rows, BilledCost less EffectiveCost is then the change of the balance.
     """
-    currency = shared["BillingCurrency"]
-    row = shared | {"ChargeFrequency": "One-Time", "PricingCurrency": currency}
+    row = shared | {"ChargeFrequency": "One-Time"}
     if entry.kind == LedgerEntry.Kind.CORRECTION:
         cost = -entry.amount
         return row | {
@@ -388,7 +389,7 @@ def _credit_row(shared: Line, entry: LedgerEntry) -> Line:
             "PricingUnit": "Credits",
             "SkuId": "credit",
             "SkuMeter": "Prepaid credit",
-            "SkuPriceId": f"credit:{currency}",
+            "SkuPriceId": f"credit:{shared['BillingCurrency']}",
         }
     )
 

@@ -286,9 +286,12 @@ def _credits(account_id: UUID, period: Period) -> Iterator[LedgerEntry]:
     # `> ''` rather than `IS NOT NULL`: both databases then use the index of the few entries with a reference.
     credits_ = LedgerEntry.objects.filter(account_id=account_id, created_at__lte=period.until).order_by("reference")
     last: str | None = ""
-    while block := list(credits_.filter(reference__gt=last)[:BLOCK_ROWS]):
+    while True:
+        block = list(credits_.filter(reference__gt=last)[:BLOCK_ROWS])
         release("default")
         yield from block
+        if len(block) < BLOCK_ROWS:
+            return
         last = block[-1].reference
 
 

@@ -10,25 +10,29 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db.models import Sum
-from pytest_django.fixtures import SettingsWrapper
+from pytest_django import Settings
 
 from accounts.models import Account
 from billing.ledger import credits
 from billing.models import Generation, LedgerEntry
 from billing.usage import focus, statement
 from billing.usage.statement import Period, StatementTotals
+from catalogue.footprint.energy import EnergyFigures, PerToken, Range
 from catalogue.models import Place, Provider
 from catalogue.pricing import Price, Rates, Usage, cost_of
 from gateway.money import EXACT
 from tests.billing.api import Holder, seconds, store
 from tests.billing.timeline import settled_at
+from tests.chat import answer, ask, stream
 from tests.factories import EUR_PRICE, SMALL, TIERED_PRICE, new_account, new_key, served
+from tests.servers.customer import Customer
 
-pytestmark = [pytest.mark.django_db, pytest.mark.also_sqlite]
+pytestmark = pytest.mark.also_sqlite
 
 ALWAYS = ("--since", "2000-01-01", "--until", "2999-12-31")
 NOON = datetime(2026, 10, 30, 12, tzinfo=UTC)
@@ -105,6 +109,7 @@ RULES = {
     "ContractedCost": Rule("M", False, is_decimal),
     "ContractedUnitPrice": Rule("C", True, is_not_negative),
     "EffectiveCost": Rule("M", False, is_decimal),
+    "InvoiceId": Rule("R", True, is_text),
     "InvoiceIssuerName": Rule("M", False, is_text),
     "ListCost": Rule("M", False, is_decimal),
     "ListUnitPrice": Rule("C", True, is_not_negative),
@@ -165,7 +170,7 @@ def _product(one: str, other: str) -> Decimal:
 
 
 @pytest.fixture
-def acme() -> Account:
+def acme(db: None) -> Account:
     return new_account("Acme", credit="10")
 
 
@@ -247,7 +252,7 @@ def test_columns_are_those_of_the_version_and_the_gateways_own_come_last(version
     assert focus.DEFAULT_VERSION == "1.2"
 
 
-def test_a_reader_of_1_4_finds_who_sells_and_who_hosts(acme: Account, settings: SettingsWrapper) -> None:
+def test_a_reader_of_1_4_finds_who_sells_and_who_hosts(acme: Account, settings: Settings) -> None:
     settings.OPERATOR_NAME = "Acme AI"
     Provider.objects.create(slug="sim", name="The Simulator")
     settled_at(NOON, served(acme))
@@ -262,9 +267,27 @@ def test_a_reader_of_1_4_finds_who_sells_and_who_hosts(acme: Account, settings: 
 # The sums
 
 
+def test_what_a_server_served_adds_up_with_its_ledger(account: Customer) -> None:
+    answer(account, "echo")
+    stream(account, "drop")
+    ask(account, "bad-usage")
+    account.gateway.manage("grant_credit", account.name, "5", "--reference", "more").ok()
+    done = account.gateway.manage("export_usage", account.name, *ALWAYS, "--format", "focus", "--focus-version", "1.4")
+    assert (done.code, done.stderr) == (0, "")
+    written = list(csv.DictReader(io.StringIO(done.stdout, newline="")))
+    for row in written:
+        assert_keeps_the_rules(row, "1.4")
+    statement_ = account.gateway.manage("export_usage", account.name, *ALWAYS).stdout
+    *records, last = csv.DictReader(io.StringIO(statement_, newline=""))
+    assert total(written, "EffectiveCost") == Decimal(last["cost"]) > 0
+    assert total(written, "BilledCost") == Decimal(last["credits"]) == 105
+    assert total(written, "x_EnergyWh") == Decimal(last["energy_wh"] or 0)
+    assert total(written, "ConsumedQuantity") == sum(int(record["total_tokens"]) for record in records)
+
+
 @pytest.mark.parametrize("granularity", ["day", "hour"])
 @pytest.mark.parametrize("currency", ["EUR", "USD"])
-def test_sums_are_those_of_the_ledger_to_the_last_digit(granularity: str, currency: str) -> None:
+def test_sums_are_those_of_the_ledger_to_the_last_digit(db: None, granularity: str, currency: str) -> None:
     account = new_account("Acme", credit="10", currency=currency)
     serve_of_everything(account)
     written = rows(account, "--granularity", granularity)
@@ -317,27 +340,20 @@ def test_kinds_of_tokens_have_rows_whose_costs_add_up_to_the_records(acme: Accou
     uncached, read, written, written_1h, completion = usage_of(acme)
     kinds = [row["SkuId"] for row in (uncached, read, written, written_1h, completion)]
     assert kinds == [f"sim/test/echo/FRPAR/{kind.sku}" for kind in focus.KINDS]
-    assert [row["ConsumedQuantity"] for row in usage_of(acme)] == ["333", "77", "5", "3", "49"]
+    assert [row["ConsumedQuantity"] for row in usage_of(acme)] == ["333.00", "77.00", "5.00", "3.00", "49.00"]
     assert total([uncached, read, written, written_1h], "EffectiveCost") == record.prompt_cost
     assert completion["EffectiveCost"] == "0.0000588"
     # 333 x 0.6000000001 = 199.8000000333 and 77 x 0.0300000003 = 2.3100000231 millionths, rounded to 10 digits.
-    assert (uncached["EffectiveCost"], read["EffectiveCost"]) == ("0.0001998", "0.0000023100")
+    assert (uncached["EffectiveCost"], read["EffectiveCost"]) == ("0.0001998", "0.00000231")
     assert (uncached["ListCost"], uncached["PricingQuantity"]) == ("0.0001998000000333", "0.000333")
     assert (uncached["ListUnitPrice"], uncached["PricingUnit"]) == ("0.6000000001", "1000000 Tokens")
 
 
 def test_energy_is_divided_by_what_each_kind_of_token_takes(acme: Account) -> None:
-    figures = {
-        "method": "m",
-        "kind": "provider",
-        "wh": {
-            "output": {"value": "0.001", "low": "0.001", "high": "0.001"},
-            "prompt": {"value": "0.0001", "low": "0.0001", "high": "0.0001"},
-            "cached": {"value": "0.00001", "low": "0.00001", "high": "0.00001"},
-        },
-    }
+    output, prompt, cached = (Range(*[Decimal(figure)] * 3) for figure in ("0.001", "0.0001", "0.00001"))
+    figures = EnergyFigures(PerToken(output, prompt, cached)).stored()
     usage = Usage(uncached_prompt=100, cache_read=1000, completion=30)
-    columns = {"energy_figures": figures, "energy_wh": Decimal("0.05"), "carbon_gco2e": Decimal("0.01")}
+    columns: dict[str, Any] = {"energy_figures": figures, "energy_wh": Decimal("0.05"), "carbon_gco2e": Decimal("0.01")}
     settled_at(NOON, served(acme, usage, **columns))
     written = usage_of(acme)
     assert [row["x_EnergyWh"] for row in written] == ["0.01", "0.01", "0.03"]
@@ -351,7 +367,7 @@ def test_requests_of_a_day_with_one_price_share_a_row(acme: Account) -> None:
     for number in range(3):
         settled_at(NOON + number * HOUR, served(acme))
     prompt, completion = usage_of(acme)
-    assert (prompt["ConsumedQuantity"], completion["ConsumedQuantity"]) == ("3000", "600")
+    assert (prompt["ConsumedQuantity"], completion["ConsumedQuantity"]) == ("3000.00", "600.00")
     assert (prompt["ChargePeriodStart"], prompt["ChargePeriodEnd"]) == ("2026-10-30T00:00:00Z", "2026-10-31T00:00:00Z")
     assert (prompt["BillingPeriodStart"], prompt["BillingPeriodEnd"]) == (
         "2026-10-01T00:00:00Z",
@@ -373,9 +389,9 @@ def test_a_new_price_within_a_day_has_rows_and_a_price_id_of_its_own(acme: Accou
     for number, price in enumerate((EUR_PRICE, dearer, EUR_PRICE)):
         settled_at(NOON + number * HOUR, served(acme, price=price))
     before, completion, after = usage_of(acme)
-    assert (before["ListUnitPrice"], before["ConsumedQuantity"]) == ("0.60", "2000")
-    assert (after["ListUnitPrice"], after["ConsumedQuantity"]) == ("0.75", "1000")
-    assert completion["ConsumedQuantity"] == "600"
+    assert (before["ListUnitPrice"], before["ConsumedQuantity"]) == ("0.60", "2000.00")
+    assert (after["ListUnitPrice"], after["ConsumedQuantity"]) == ("0.75", "1000.00")
+    assert completion["ConsumedQuantity"] == "600.00"
     assert before["SkuId"] == after["SkuId"]
     assert (before["SkuPriceId"], after["SkuPriceId"]) == (
         "sim/test/echo/FRPAR/prompt:EUR:0.60",
@@ -412,7 +428,7 @@ def test_a_request_that_was_not_billed_is_used_at_its_price_and_costs_nothing(ac
     settled_at(NOON, served(acme, priced=False))
     billed, _, unbilled, _ = usage_of(acme)
     assert (billed["x_Billed"], unbilled["x_Billed"]) == ("true", "false")
-    assert (unbilled["ConsumedQuantity"], unbilled["ListCost"]) == ("1000", "0.0006")
+    assert (unbilled["ConsumedQuantity"], unbilled["ListCost"]) == ("1000.00", "0.0006")
     assert unbilled["EffectiveCost"] == unbilled["PricingCurrencyEffectiveCost"] == "0.00"
 
 
@@ -445,12 +461,11 @@ def test_a_key_is_a_sub_account_and_its_tags_are_an_object(acme: Account) -> Non
 
 def test_a_record_whose_terms_are_missing_keeps_its_cost(acme: Account) -> None:
     record = settled_at(NOON, served(acme, EACH_KIND, EACH_PRICE))
-    Generation.objects.filter(pk=record.pk).update(
-        price_currency=None, prompt_price=None, completion_price=None, account_rate=None
-    )
+    Generation.objects.filter(pk=record.pk).update(terms_id=uuid4())
     written = usage_of(acme)
     assert total(written, "EffectiveCost") == total(written, "ListCost") == record.cost
     assert {row[name] for row in written for name in ("ListUnitPrice", "SkuPriceId", "PricingQuantity")} == {""}
+    assert {row["PricingCurrency"] for row in written} == {"EUR"}
 
 
 # Credit
@@ -487,7 +502,7 @@ def test_only_the_accounts_own_records_of_the_period_are_written(acme: Account) 
     settled_at(NOON, served(acme))
     settled_at(NOON + DAY, served(acme, Usage(uncached_prompt=7)))
     (row,) = rows(acme, "--since", "2026-10-31", "--until", "2026-10-31")
-    assert (row["ConsumedQuantity"], row["BillingAccountId"]) == ("7", str(acme.pk))
+    assert (row["ConsumedQuantity"], row["BillingAccountId"]) == ("7.00", str(acme.pk))
     assert row["BillingAccountName"] == "Acme"
 
 
