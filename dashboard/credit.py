@@ -17,7 +17,7 @@ from django.utils.http import urlencode
 from accounts.models import Account
 from billing.funds import WINDOW_DAYS, funds_of, usage_by_day
 from billing.models import LedgerEntry
-from billing.usage import keyset
+from billing.usage import focus, keyset
 from billing.usage import statement as statement_file
 from billing.usage.keyset import Page
 from billing.usage.months import Ledger, LedgerSums
@@ -31,7 +31,7 @@ from .parts.downloads import download, refused
 from .parts.printed import TooManyRequests, credit_of, is_of_days, number_of, printed
 
 PAGE_ENTRIES = 50
-PRINTED = "html"
+PRINTED, FOCUS = "html", "focus"  # formats besides those of `FORMATS`
 LAST_SEQ = 2**63 - 1
 OLDEST_MONTH = date(2000, 1, 1)  # no account is that old
 ENTRY_COLUMNS = (
@@ -227,8 +227,8 @@ def ledger_page(
 def statement(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
     """Streams the statement of `since` to `until` in a `format`. An invalid bound redirects to the credit page."""
     chosen = request.GET.get("format", "csv")
-    if chosen not in FORMATS and chosen != PRINTED:
-        return refused(f"format: {chosen!r} is not one of {', '.join((*FORMATS, PRINTED))}.")
+    if chosen not in (*FORMATS, FOCUS, PRINTED):
+        return refused(f"format: {chosen!r} is not one of {', '.join((*FORMATS, FOCUS, PRINTED))}.")
     form = StatementForm(request.GET.dict(), timezone.now())
     if not form.is_valid():
         fields = {"account": current.account.pk, "since": form["since"].value(), "until": form["until"].value()}
@@ -236,8 +236,11 @@ def statement(request: HttpRequest, current: AccountContext) -> HttpResponseBase
     period = form.period
     if chosen == PRINTED:
         return current.page(request, "statement", statement_page(current.account, period))
-    blocks, content_type = FORMATS[chosen]
     name = f"{period.since:%Y-%m-%d}-{period.until:%Y-%m-%d}.{chosen}"
+    if chosen == FOCUS:
+        rows = focus.blocks(current.account, period, StatementTotals())
+        return download(rows, FORMATS["csv"].content_type, current, f"{name}.csv")
+    blocks, content_type = FORMATS[chosen]
     return download(blocks(lines(current.account, period, StatementTotals())), content_type, current, name)
 
 

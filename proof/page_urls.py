@@ -1,7 +1,10 @@
-"""Routes the members' download of a receipt."""
+"""Routes the members' downloads of proofs."""
 
 from django.urls import path
 
 from . import pages
 
-urlpatterns = [path("usage/records/<str:generation_id>/receipt", pages.record_receipt, name="record-receipt")]
+urlpatterns = [
+    path("usage/records/<str:generation_id>/receipt", pages.record_receipt, name="record-receipt"),
+    path("statement/proofs", pages.statement_proofs, name="statement-proofs"),
+]
