@@ -3,7 +3,7 @@
 import hmac
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from hashlib import sha256
@@ -45,7 +45,7 @@ class LeafWriter:
     at `logged_at`.
     """
 
-    pseudonym_key: bytes
+    pseudonym_key: bytes = field(repr=False)
     logged_at: datetime
     providers: Mapping[str, Provider]
     places: Mapping[str, Place]
