@@ -61,7 +61,7 @@ def reprice(account: Account) -> None:
     (record,) = _record(account, 3)
     assert record.cost is not None
     assert record.prompt_cost is not None
-    saved = record.prompt_cost / 2
+    saved = Decimal("0.01")
     update(_record(account, 3), cost=record.cost - saved, prompt_cost=record.prompt_cost - saved)
     for each in LedgerEntry.objects.filter(account=account, seq__gte=3):
         amount = each.amount + (saved if each.seq == 3 else Decimal(0))
@@ -72,8 +72,8 @@ def drop(account: Account) -> None:
     """Removes a request with its entry, and closes the gap in the numbers."""
     (record,) = _record(account, 3)
     with triggers_dropped():
-        QuerySet.delete(entry(account, 3))
-    Generation.objects.filter(pk=record.pk).delete()
+        assert entry(account, 3)._raw_delete("default")
+    record.delete()
     for each in LedgerEntry.objects.filter(account=account, seq__gt=3).order_by("seq"):
         update(entry(account, each.seq), seq=each.seq - 1, balance_after=each.balance_after + (record.cost or 0))
     Wallet.objects.filter(pk=account.pk).update(seq=LedgerEntry.objects.filter(account=account).count())

@@ -25,7 +25,7 @@ Lines = list[dict[str, Any]]
 
 @pytest.fixture
 def acme(tmp_path: Path) -> Account:
-    """Opens an account with a saved checkpoint of four leaves, and five entries after it; another has some between."""
+    """Opens an account with a saved checkpoint of five leaves, and entries after it; another has some between."""
     account, other = new_account(currency="SEK"), new_account()
     serve_full(account)
     ledger.book(served(other), using="default")
@@ -155,7 +155,7 @@ def test_a_file_that_was_truncated_inside_a_line_is_refused(acme: Account, tmp_p
 def test_a_wrong_key_is_refused(acme: Account, tmp_path: Path) -> None:
     other = LogKey.new(log.ORIGIN).verifier_keys[0]
     found = check(export_of(acme, size_of(tmp_path / "saved")), tmp_path, "--key", other)
-    assert found == "FAULT: the checkpoint of 4 leaves has no signature of the log"
+    assert found == "FAULT: the checkpoint of 5 leaves has no signature of the log"
 
 
 def test_each_leaf_is_proved_by_the_checkpoint_that_continues_the_saved_one(acme: Account, tmp_path: Path) -> None:

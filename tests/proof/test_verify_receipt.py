@@ -224,10 +224,11 @@ def test_the_operator_s_command_accepts_a_receipt(
     assert capsys.readouterr().out == f"{record.public_id}: leaf 4 of 6 in the log {ORIGIN}\n"
 
 
-@pytest.mark.parametrize("key", ["", "x", "x+y+z", VKEY[:-8], VKEY.replace(ORIGIN, "other.example"), f"{VKEY}AA=="])
-def test_a_malformed_key_is_refused(record: Generation, tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize("change", ["", "x", "x+y+z", "cut", "renamed", "longer"])
+def test_a_malformed_key_is_refused(record: Generation, tmp_path: Path, change: str) -> None:
+    changed = {"cut": VKEY[:-8], "renamed": VKEY.replace(ORIGIN, "other.example"), "longer": f"{VKEY}AA=="}
     file = write(tmp_path / "receipt.json", receipt_of(record))
-    assert verify("receipt", file, "--key", key).startswith("FAULT: ")
+    assert verify("receipt", file, "--key", changed.get(change, change)).startswith("FAULT: ")
 
 
 def test_a_witness_that_has_not_signed_is_named(record: Generation, tmp_path: Path) -> None:
