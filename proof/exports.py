@@ -58,7 +58,7 @@ def _newest_seq(account: Account, checkpoint: LogCheckpoint) -> int:
 def _with_leaves(account: Account, block: Iterable[Line], prover: Prover) -> Iterator[dict[str, Any]]:
     """Adds the leaves to the lines of billed requests and credits."""
     found = list(block)
-    numbers = [line["ledger_seq"] for line in found if line.get("ledger_seq") is not None]
+    numbers: list[Any] = [line["ledger_seq"] for line in found if line.get("ledger_seq") is not None]
     leaves = Leaf.objects.filter(entry__account=account, entry__seq__in=numbers).select_related("entry")
     by_seq = {leaf.entry.seq: leaf for leaf in leaves}
     for line in found:

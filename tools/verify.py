@@ -172,9 +172,9 @@ def read_entry(holder: Fields, checkpoint: Checkpoint) -> Fields:
     entry = {name: (leaf | parts).get(place) for name, place in PLACES.items()}
     entry["line"] = "generation" if leaf["kind"] == "usage" else "credit"
     entry["prompt_tokens"] = sum(int(parts.get(f"tokens_{kind}", 0)) for kind in PROMPT)
-    for name, expected in entry.items():
-        if name in holder and str(holder[name]) != str(expected):
-            raise Fault(f"entry {leaf['seq']}: {name} is {holder[name]}, its leaf has {expected}")
+    for name, value in entry.items():
+        if name in holder and str(holder[name]) != str(value):
+            raise Fault(f"entry {leaf['seq']}: {name} is {holder[name]}, its leaf has {value}")
     return entry | {"hash": check_inclusion(holder, checkpoint).hex()}
 
 

@@ -114,7 +114,7 @@ def table() -> dict[str, set[str]]:
 
 
 def test_a_leaf_of_format_v1_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaves.os, "urandom", lambda size: b"n" * size)
+    monkeypatch.setattr("os.urandom", lambda size: b"n" * size)
     assert WRITER.leaf_of(entry_of(record_of()), b"p" * 32) == GOLDEN.read_text().rstrip("\n")
 
 
@@ -177,6 +177,11 @@ def test_what_is_unknown_is_absent() -> None:
     assert leaf["jurisdiction"] == {}
     assert leaf["tokens"].keys() == {"uncached_prompt", "cache_write_5m", "cache_write_1h", "completion"}
     assert "null" not in json.dumps(leaf)
+
+
+def test_factors_are_there_only_with_the_figure_that_was_computed_from_them() -> None:
+    figures = dict.fromkeys(("energy_wh", "energy_wh_low", "energy_wh_high", "energy_source", "embodied_gco2e"))
+    assert leaf_of(entry_of(record_of(**figures)))["energy"].keys() == {"method"}
 
 
 def test_measured_energy_has_no_factors_per_token() -> None:

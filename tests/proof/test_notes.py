@@ -77,7 +77,8 @@ def test_the_log_verifies_what_another_implementation_signs(
     note = OtherCheckpoint.make_signed("log.example/1", 7, HEAD.root, [other]).serialize()
     checkpoint = Checkpoint.from_note(note)
     assert checkpoint.head == HEAD
-    assert checkpoint.is_signed_by(VerifierKey.from_text(other.vkey.serialize()))
+    key = VerifierKey.from_text(other.vkey.serialize())  # type: ignore[no-untyped-call]
+    assert checkpoint.is_signed_by(key)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from accounts.models import Account
 from billing.ledger import booking as ledger
 from billing.ledger import credits
 from billing.ledger.settlement import retrying
-from billing.models import LedgerEntry
+from billing.models import Generation, LedgerEntry
 from proof import merkle, receipts, sequencer
 from proof.models import Leaf, LogCheckpoint
 from proof.notes import Checkpoint
@@ -114,11 +115,9 @@ def test_more_accounts_than_a_batch_takes_are_appended_in_several() -> None:
 def test_a_batch_takes_as_many_queries_with_one_entry_as_with_many() -> None:
     accounts = [new_account() for _ in range(6)]
     advance()
-    counts = []
+    counts = list[int]()
     for _ in range(2):
-        with CaptureQueriesContext(
-            connection,
-        ) as queries:
+        with CaptureQueriesContext(connection) as queries:
             for account in accounts[:1] if not counts else accounts:
                 serve(account, 1 if not counts else 4)
             booked = len(queries)
@@ -249,15 +248,15 @@ def test_two_sequencers_append_each_entry_once_while_requests_settle() -> None:
         new_key(account)
     records = [[served(account) for _ in range(8)] for account in accounts for _ in range(2)]
 
-    def settle(own: list[object]) -> None:
+    def settle(own: list[Generation]) -> None:
         for record in own:
-            retrying(lambda record=record: ledger.book(record, using="default"), "the test")
+            retrying(partial(ledger.book, record, using="default"), "the test")
 
     def sequence() -> None:
         for _ in range(12):
             retrying(lambda: sequencer.advance_with(KEY), "the test")
 
-    assert at_once(*(lambda own=own: settle(own) for own in records), sequence, sequence) == []
+    assert at_once(*(partial(settle, own) for own in records), sequence, sequence) == []
     LogCheckpoint.objects.update(offered_at=None)
     advance()
     check_leaves()

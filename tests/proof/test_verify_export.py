@@ -162,7 +162,7 @@ def test_each_leaf_is_proved_by_the_checkpoint_that_continues_the_saved_one(acme
     """Whoever has the log's key could prove changed leaves by a second tree, and the growth by the true one."""
     true = export_of(acme, size_of(tmp_path / "saved"))
     for model in (Leaf, Tile, LoggedAccount, LogCheckpoint):
-        model.objects.all().delete()  # type: ignore[attr-defined]
+        model.objects.all().delete()
     logged(serve_full(acme))
     forked = export_of(acme)
     assert check([*forked[:-1], true[-1]], tmp_path).startswith("FAULT: leaf")
