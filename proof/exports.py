@@ -20,7 +20,7 @@ from .receipts import Prover
 
 
 class NotLogged(Exception):
-    """There is no log, or it is smaller than the checkpoint that the export shall be consistent with."""
+    """There is no log, an entry is not in it, or it is smaller than the checkpoint that the export starts from."""
 
 
 def lines_with_proofs(account: Account, period: Period, totals: StatementTotals, size: int) -> Iterator[dict[str, Any]]:
@@ -66,7 +66,9 @@ def _with_leaves(account: Account, block: Iterable[Line], prover: Prover) -> Ite
         if seq is None:
             yield line
         else:
-            leaf = by_seq[seq]
+            leaf = by_seq.get(seq)
+            if leaf is None:
+                raise NotLogged(f"Entry {seq} has no leaf, but later entries have: run verify_log.")
             yield {**line, "leaf": leaf.content, "index": leaf.index, "proof": prover.proof_of(leaf.index)}
 
 

@@ -3,7 +3,7 @@
 import hmac
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from hashlib import sha256
@@ -45,7 +45,7 @@ class LeafWriter:
     at `logged_at`.
     """
 
-    pseudonym_key: bytes
+    pseudonym_key: bytes = field(repr=False)
     logged_at: datetime
     providers: Mapping[str, Provider]
     places: Mapping[str, Place]
@@ -187,14 +187,14 @@ def _footprint(record: Generation) -> Fields:
         "wh_high": _figure(record.energy_wh_high),
         "embodied_gco2e": _figure(record.embodied_gco2e),
     }
-    if record.energy_source != MEASURED and factors.wh_per_token is not None:
+    if record.energy_source != MEASURED and record.energy_wh is not None and factors.wh_per_token is not None:
         energy["wh_per_token"] = dict(zip(KINDS, map(plain, factors.wh_per_token), strict=True))
     if factors.figures is not None:
         figures = factors.figures
         energy["method"] = figures.method or None
         if record.energy_wh_low is not None:
             energy |= {f"wh_per_token_{bound}": _per_token(figures.wh, bound) for bound in ("low", "high")}
-        if figures.embodied_g is not None:
+        if record.embodied_gco2e is not None and figures.embodied_g is not None:
             energy["embodied_gco2e_per_token"] = _per_token(figures.embodied_g, "value")
     grid = {name.removeprefix("grid_"): words for name, words in factors.grid_details.items()}
     intensity = factors.intensity_gco2_per_kwh

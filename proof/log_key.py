@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 from base64 import b64decode, b64encode
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -31,8 +31,8 @@ class LogKey:
     """Holds the log's origin and its secrets."""
 
     origin: str
-    seeds: tuple[bytes, ...]
-    pseudonym_key: bytes
+    seeds: tuple[bytes, ...] = field(repr=False)
+    pseudonym_key: bytes = field(repr=False)
 
     @classmethod
     def new(cls, origin: str) -> Self:
@@ -86,6 +86,8 @@ def current() -> LogKey | None:
         return LogKey.from_text(settings.LOG_KEY_FILE.read_text())
     except FileNotFoundError:
         return None
+    except UnicodeDecodeError:
+        raise ImproperlyConfigured(_WANTED) from None
     except OSError as error:
         raise ImproperlyConfigured(f"{settings.LOG_KEY_FILE}: {error.strerror}") from None
 

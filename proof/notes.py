@@ -6,8 +6,9 @@ A checkpoint of the log has two signature lines, an Ed25519 signature of the not
 
 import base64
 import binascii
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Protocol, Self
 
@@ -20,6 +21,7 @@ from .merkle import HASH_BYTES
 # The types of signatures, each the first byte of its public key in a verifier key.
 ED25519, ED25519_COSIGNATURE, ML_DSA_44 = 0x01, 0x04, 0x06
 TIMESTAMP_BYTES = 8
+SIZE = re.compile(r"0|[1-9][0-9]{0,17}")
 DASH = "\N{EM DASH}"
 
 
@@ -46,7 +48,7 @@ class TreeHead:
         if len(lines) < 4 or lines[-1] or not all(lines[:-1]):
             raise InvalidNote("It is not the text of a checkpoint.")
         origin, size, root = lines[:3]
-        if not (size.isascii() and size.isdigit() and size == str(int(size))):
+        if not SIZE.fullmatch(size):
             raise InvalidNote(f"{size!r} is not the size of a tree.")
         head = cls(origin, int(size), _from_base64(root))
         if head.text != text or len(head.root) != HASH_BYTES:
@@ -92,7 +94,8 @@ class Checkpoint:
     def from_note(cls, note: str) -> Self:
         """Reads a signed note. Raises InvalidNote."""
         text, separator, lines = note.rpartition("\n\n")
-        if not separator or not lines.endswith("\n"):
+        has_control = any(character < " " and character != "\n" for character in note)
+        if not separator or not lines.endswith("\n") or has_control:
             raise InvalidNote("It is not a signed note.")
         signatures = tuple(Signature.from_line(line) for line in lines[:-1].split("\n"))
         return cls(TreeHead.from_text(text + "\n"), signatures)
@@ -169,7 +172,7 @@ class Signer:
     """Signs checkpoints with a pair of keys made from one seed of 32 bytes."""
 
     name: str
-    seed: bytes
+    seed: bytes = field(repr=False)
 
     @property
     def verifier_keys(self) -> tuple[VerifierKey, VerifierKey]:

@@ -7,11 +7,13 @@ one goes on: a head that was signed is never lost, and no other head of its size
 
 import time
 import zlib
+from collections import Counter
 from datetime import timedelta
 from uuid import UUID
 
 from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from billing.models import LedgerEntry, Wallet
@@ -79,14 +81,23 @@ def append(key: LogKey, most: int = MOST_LEAVES) -> bool:
 
 
 def sign(key: LogKey) -> None:
-    """Signs the newest head, which has been committed before, unless it is signed already."""
+    """Signs the newest head, which has been committed before, with each key that has not signed it yet.
+
+    A new key thus signs at once, and not only the next head.
+    """
     newest = LogCheckpoint.objects.order_by("-size").first()
-    if newest is None or newest.note:
+    if newest is None:
         return
-    head = TreeHead(key.origin, newest.size, bytes(newest.root))
-    now = int(time.time())
-    note = Checkpoint(head, tuple(line for signer in key.signers for line in signer.sign(head, now))).note
-    LogCheckpoint.objects.filter(pk=newest.pk, note="").update(note=note)
+    head, now = TreeHead(key.origin, newest.size, bytes(newest.root)), int(time.time())
+    known = Checkpoint.from_note(newest.note) if newest.note else None
+    signatures = known.signatures if known is not None and known.head == head else ()
+    signed_by = {each.key_id for each in signatures}
+    for signer in key.signers:
+        if signed_by.isdisjoint(each.key_id for each in signer.verifier_keys):
+            signatures += signer.sign(head, now)
+    note = Checkpoint(head, signatures).note
+    if note != newest.note:
+        LogCheckpoint.objects.filter(pk=newest.pk, note=newest.note).update(note=note)
 
 
 def publish(key: LogKey) -> None:
@@ -138,20 +149,19 @@ def _next_entries(most: int) -> tuple[list[LedgerEntry], bool]:
     value tells whether there may be more entries.
     """
     behind = list(accounts_behind()[:most])
-    share = max(1, most // len(behind)) if behind else 0
-    entries, is_more = list[LedgerEntry](), len(behind) == most
-    for account_id, seq in behind:
-        of_account = LedgerEntry.objects.filter(account_id=account_id, seq__gt=seq or 0).order_by("seq")
-        found = list(of_account.select_related("account", "generation", "generation__terms")[:share])
-        entries += found
-        is_more = is_more or len(found) == share
-    return entries, is_more
+    if not behind:
+        return [], False
+    share = most // len(behind)
+    entries = LedgerEntry.objects.filter(account__in=behind).alias(last=Coalesce(F("account__logged__seq"), 0))
+    entries = entries.filter(seq__gt=F("last"), seq__lte=F("last") + share)
+    found = list(entries.select_related("account", "generation__terms").order_by("account", "seq"))
+    return found, len(behind) == most or max(Counter(entry.account_id for entry in found).values(), default=0) == share
 
 
-def accounts_behind() -> "QuerySet[Wallet, tuple[UUID, int | None]]":
-    """Selects the accounts with entries that are not in the log, each with the number of its last entry there."""
+def accounts_behind() -> "QuerySet[Wallet, UUID]":
+    """Selects the ids of the accounts with entries that are not in the log."""
     behind = Q(account__logged=None) | Q(account__logged__seq__lt=F("seq"))
-    return Wallet.objects.filter(behind, seq__gt=0).values_list("account_id", "account__logged__seq")
+    return Wallet.objects.filter(behind, seq__gt=0).values_list("account_id", flat=True)
 
 
 def _store(tree: merkle.Appended, accounts: list[LoggedAccount], root: bytes) -> None:

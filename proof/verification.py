@@ -62,16 +62,26 @@ class _Leaves:
         yield from _missing(index, size)
 
     def _faults_of(self, leaf: Leaf, leaf_hash: bytes, writer: LeafWriter) -> Iterator[str]:
-        entry, logged = leaf.entry, without_facts(json.loads(leaf.content))
+        entry, logged = leaf.entry, _read(leaf)
         account = self.accounts.setdefault(entry.account_id, _Sequence())
         name = f"leaf {leaf.index}, entry {entry.seq} of account {entry.account_id}"
         if entry.seq != account.seq + 1:
             yield f"{name}: it follows entry {account.seq}"
-        found = writer.fields_of(entry, account.leaf_hash)
+        found = writer.fields_of(entry, account.leaf_hash) if logged else {}
+        if not logged:
+            yield f"{name}: it cannot be read"
         for part in sorted(found.keys() | logged.keys()):
             if found.get(part) != logged.get(part):
                 yield f"{name}: {part} is {_shown(found, part)}, the log has {_shown(logged, part)}"
         account.seq, account.leaf_hash = entry.seq, leaf_hash
+
+
+def _read(leaf: Leaf) -> dict[str, Any]:
+    """Returns the fields of a leaf that follow from its entry; none if it cannot be read."""
+    try:
+        return without_facts(json.loads(leaf.content))
+    except (AttributeError, ValueError):
+        return {}
 
 
 def _missing(begin: int, end: int) -> Iterator[str | bytes]:

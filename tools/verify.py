@@ -1,41 +1,33 @@
-"""Verifies a receipt or an export of a ledger without the gateway (docs/proof.md). Needs Python 3.11, cryptography 48.
-
-    python verify.py receipt FILE --key VKEY [--witness VKEY] [--checkpoint OLDER]
-    python verify.py export FILE --key VKEY --checkpoint SAVED [--witness VKEY]
-
-Prints one line and exits 0, or prints the first fault and exits 1.
-"""
+"""Verifies a receipt or an export of a ledger without the gateway (docs/proof.md). Needs cryptography 48 or later."""
 
 import argparse
 import json
 import sys
 from base64 import b64decode
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from decimal import ROUND_HALF_EVEN, Context, Decimal, setcontext
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA44PublicKey
+from cryptography.hazmat.primitives.asymmetric import ed25519, mldsa
 
 setcontext(Context(prec=200, rounding=ROUND_HALF_EVEN))
 LAST_DIGIT = Decimal(1).scaleb(-10)  # of money, Wh and grams
 ED25519, COSIGNATURE, ML_DSA = 1, 4, 6  # types of keys (c2sp.org/signed-note)
-KEYS: Any = {ED25519: Ed25519PublicKey, COSIGNATURE: Ed25519PublicKey, ML_DSA: MLDSA44PublicKey}
+KEYS: Any = {ED25519: ed25519.Ed25519PublicKey, COSIGNATURE: ed25519.Ed25519PublicKey, ML_DSA: mldsa.MLDSA44PublicKey}
 PROMPT = ("uncached_prompt", "cache_read", "cache_write_5m", "cache_write_1h")
-# The fields of an export's line, and where its leaf has the same.
-SAME = {
-    "generation_id": "generation_id", "ledger_seq": "seq", "currency": "currency", "balance_after": "balance",
-    "endpoint": "endpoint", "model": "route", "region": "place.locode", "cost": "cost.total", "cost_eur": "cost.eur",
-    "completion_tokens": "tokens.completion", "cached_tokens": "tokens.cache_read", "energy_wh": "energy.wh",
-    "energy_wh_low": "energy.wh_low", "energy_wh_high": "energy.wh_high", "energy_source": "energy.source",
-    "embodied_gco2e": "energy.embodied_gco2e", "carbon_gco2e": "carbon_gco2e", "kind": "kind", "amount": "amount",
-    "grid_gco2_per_kwh": "grid.gco2e_per_kwh", "reference": "reference", "usage_estimated": "tokens_estimated",
+# Where a leaf has the fields of an export's line, some under the same name. `cost_total` is the part `total` of `cost`.
+SAME = "account previous kind amount reference created_at generation_id currency endpoint requested_alias cost_eur "
+SAME += "energy_wh energy_wh_low energy_wh_high energy_source carbon_gco2e grid_kind grid_source grid_as_of"
+PLACES = {name: name for name in SAME.split()} | {
+    "ledger_seq": "seq", "balance_after": "balance", "model": "route", "region": "place_locode", "cost": "cost_total",
+    "completion_tokens": "tokens_completion", "cached_tokens": "tokens_cache_read", "embodied_gco2e":
+    "energy_embodied_gco2e", "grid_gco2_per_kwh": "grid_gco2e_per_kwh", "usage_estimated": "tokens_estimated",
 }  # fmt: skip
 Fields = dict[str, Any]
-Trust = tuple[list[str], list[str]]  # keys of the log, one of which must have signed; keys of witnesses, all of which
 
 
 class Fault(Exception):
@@ -43,23 +35,20 @@ class Fault(Exception):
 
 
 class Checkpoint(NamedTuple):
-    """Holds the text of a signed note, its signatures with their names and key ids, and what the text says."""
+    """Holds a signed note and what it says."""
 
-    text: str
-    signatures: list[tuple[str, bytes]]
+    note: str
     origin: str
     size: int
     root: bytes
 
 
-def read_checkpoint(note: str, trust: Trust) -> Checkpoint:
-    """Reads a signed note and verifies its signatures. Those of unknown keys are ignored."""
-    text, _, lines = note.rpartition("\n\n")
-    origin, size, root = text.split("\n")
-    signatures = [(name, b64decode(signed)) for _, name, signed in (line.split(" ") for line in lines.splitlines())]
-    checkpoint = Checkpoint(f"{text}\n", signatures, origin, int(size), b64decode(root))
-    missing = [witness.partition("+")[0] for witness in trust[1] if not is_signed(checkpoint, witness)]
-    if missing or True not in [is_signed(checkpoint, key) for key in trust[0]]:
+def read_checkpoint(note: str, keys: list[str], witnesses: list[str]) -> Checkpoint:
+    """Reads a signed note. One of the log's keys and all witnesses must have signed; other signatures are ignored."""
+    origin, size, root = note[: note.rindex("\n\n")].split("\n")
+    checkpoint = Checkpoint(note, origin, int(size), b64decode(root))
+    missing = [key.partition("+")[0] for key in witnesses if not is_signed(checkpoint, key)]
+    if missing or True not in [is_signed(checkpoint, key) for key in keys]:
         raise Fault(f"the checkpoint of {size} leaves has no signature of {', '.join(missing) or 'the log'}")
     return checkpoint
 
@@ -67,17 +56,19 @@ def read_checkpoint(note: str, trust: Trust) -> Checkpoint:
 def is_signed(checkpoint: Checkpoint, key: str) -> bool:
     """Tells whether a key has signed. Raises Fault if its signature is wrong."""
     name, key_id, encoded = key.split("+", 2)
-    kind, public = b64decode(encoded)[0], b64decode(encoded)[1:]
-    if sha256(f"{name}\n".encode() + bytes([kind]) + public).hexdigest()[:8] != key_id:
+    kind, public, size = b64decode(encoded)[0], b64decode(encoded)[1:], checkpoint.size.to_bytes(8)
+    if sha256(f"{name}\n".encode() + b64decode(encoded)).hexdigest()[:8] != key_id:
         raise Fault(f"the key of {name} is no verifier key")
-    own = [signed[4:] for signer, signed in checkpoint.signatures if (signer, signed[:4].hex()) == (name, key_id)]
-    text, tree = checkpoint.text.encode(), bytes(8) + checkpoint.size.to_bytes(8) + checkpoint.root
+    text, _, lines = checkpoint.note.rpartition("\n\n")
+    contents = [b64decode(line.split(" ")[2]) for line in lines.splitlines() if line.split(" ")[1] == name]
+    own = [content[4:] for content in contents if content[:4].hex() == key_id]
     signer, log = (len(each.encode()).to_bytes(1) + each.encode() for each in (name, checkpoint.origin))
     for signed in own:
-        message = {
-            COSIGNATURE: b"cosignature/v1\ntime %d\n" % int.from_bytes(signed[:8]) + text,
-            ML_DSA: b"subtree/v1\n\0" + signer + signed[:8] + log + tree,
-        }.get(kind, text)
+        message = f"{text}\n".encode()
+        if kind == COSIGNATURE:
+            message = b"cosignature/v1\ntime %d\n" % int.from_bytes(signed[:8]) + message
+        elif kind == ML_DSA:
+            message = b"subtree/v1\n\0" + signer + signed[:8] + log + bytes(8) + size + checkpoint.root
         try:
             KEYS[kind].from_public_bytes(public).verify(signed if kind == ED25519 else signed[8:], message)
         except InvalidSignature:
@@ -106,10 +97,10 @@ def roots_with(old: int, new: int, path: list[bytes], known: bytes | None) -> tu
         same = path.pop(0) if known is None else known
         return same, same
     left = 1 << (new - 1).bit_length() - 1
-    at = (old, left, path, known) if old <= left else (old - left, new - left, path, None)
-    (before, after), sibling = roots_with(*at), path.pop(0)
     if old <= left:
-        return before, hash_of(b"\x01", after, sibling)
+        before, after = roots_with(old, left, path, known)
+        return before, hash_of(b"\x01", after, path.pop(0))
+    (before, after), sibling = roots_with(old - left, new - left, path, None), path.pop(0)
     return hash_of(b"\x01", sibling, before), hash_of(b"\x01", sibling, after)
 
 
@@ -126,129 +117,116 @@ def check_growth(old: Checkpoint | None, new: Checkpoint, holder: Fields) -> Non
         raise Fault(f"the log of {new.size} leaves does not begin with the saved one of {old.size}: it was rewritten")
 
 
-def check_inclusion(holder: Fields, trust: Trust, known: dict[str, Checkpoint]) -> bytes:
-    """Checks the proof of a leaf (c2sp.org/tlog-proof), adds its checkpoint to `known`, and returns the leaf's hash."""
+def check_inclusion(holder: Fields, checkpoint: Checkpoint) -> bytes:
+    """Checks that a leaf is in the tree of a checkpoint (c2sp.org/tlog-proof), and returns its hash."""
+    index, leaf, size = holder["index"], hash_of(b"\x00", holder["leaf"].encode()), checkpoint.size
     head, _, note = holder["proof"].partition("\n\n")
     mark, number, *path = head.split("\n")
-    index, leaf = holder["index"], hash_of(b"\x00", holder["leaf"].encode())
-    checkpoint = known[note] = known.get(note) or read_checkpoint(note, trust)
     hashes = [b64decode(each) for each in path]
-    is_in_order = (mark, number) == ("c2sp.org/tlog-proof@v1", f"index {index}") and 0 <= index < checkpoint.size
-    if not is_in_order or root_with(leaf, index, checkpoint.size, hashes) != checkpoint.root or hashes:
-        raise Fault(f"leaf {index} is not in the log of {checkpoint.size} leaves")
-    return leaf
-
-
-def read_leaf(text: str) -> Fields:
-    """Reads a leaf, and recomputes its figures."""
-    leaf: Fields = json.loads(text)
-    if json.dumps(leaf, sort_keys=True, separators=(",", ":"), ensure_ascii=False) != text:
-        raise Fault(f"entry {leaf.get('seq')}: its leaf is no canonical JSON")
-    for name, stated, *expected in figures_of(leaf) if leaf["kind"] == "usage" else ():
-        if stated not in expected:
-            raise Fault(f"entry {leaf['seq']}: {name} is {stated} and comes out as {expected[0]}")
+    is_proof = (mark, number, note) == ("c2sp.org/tlog-proof@v1", f"index {index}", checkpoint.note)
+    if not is_proof or not 0 <= index < size or root_with(leaf, index, size, hashes) != checkpoint.root or hashes:
+        raise Fault(f"leaf {index} is not proved to be in the log of {size} leaves")
     return leaf
 
 
 def figures_of(leaf: Fields) -> Iterator[tuple[Any, ...]]:
-    """Yields the name of each figure, the figure, and what it must be: price or factor x usage."""
-    counts = {kind: int(number) for kind, number in leaf["tokens"].items()}
-    uncached, read, write, write_1h = (counts.get(kind, 0) for kind in PROMPT)
-    prompt, output = uncached + read + write + write_1h, counts["completion"]
+    """Yields the name of each figure, the figure, and what it must be when rounded: price or factor x usage."""
+    counts = [int(leaf["tokens"].get(kind, 0)) for kind in PROMPT]
+    prompt, cached, output = sum(counts), counts[1], int(leaf["tokens"]["completion"])
     # 1. Cost, in the account's currency and in EUR: prices are per 1,000,000 tokens, of the tier for this prompt.
     cost = {name: Decimal(figure) for name, figure in leaf["cost"].items()}
     yield "amount", Decimal(leaf["amount"]), -cost["total"]
     yield "cost", cost["total"], cost["prompt"] + cost["completion"]
     if "price" in leaf:
         tiers = [tier for tier in leaf["price"].get("tiers", ()) if prompt > int(tier["above_prompt_tokens"])]
-        stated = (tiers or [leaf["price"]])[-1].items()
-        price = {name: Decimal(figure) for name, figure in stated if name not in ("currency", "tiers")}
-        of_write = price.get("cache_write", price["prompt"])
-        of_prompt = uncached * price["prompt"] + read * price.get("cache_read", price["prompt"])
-        of_prompt += write * of_write + write_1h * price.get("cache_write_1h", of_write)
-        parts = (of_prompt / 10**6, output * price["completion"] / 10**6)
-        own, eur = ([part * Decimal(leaf["rates"][rate]) for part in parts] for rate in ("account", "eur"))
-        yield "prompt cost", cost["prompt"], own[0].quantize(LAST_DIGIT)
-        yield "completion cost", cost["completion"], own[1].quantize(LAST_DIGIT)
-        in_eur = eur[0].quantize(LAST_DIGIT) + eur[1].quantize(LAST_DIGIT)
-        yield "cost in EUR", cost["eur"], in_eur, (eur[0] + eur[1]).quantize(LAST_DIGIT)  # the rule of older records
+        price = (tiers or [leaf["price"]])[-1]
+        write = price.get("cache_write", price["prompt"])
+        prices = (price["prompt"], price.get("cache_read", price["prompt"]), write, price.get("cache_write_1h", write))
+        millions = [count * Decimal(each) / 10**6 for count, each in zip(counts, prices, strict=True)]
+        of_prompt, of_output = sum(millions, Decimal(0)), output * Decimal(price["completion"]) / 10**6
+        account, eur = (Decimal(leaf["rates"][rate]) for rate in ("account", "eur"))
+        yield "prompt cost", cost["prompt"], of_prompt * account
+        yield "completion cost", cost["completion"], of_output * account
+        in_eur = (of_prompt * eur).quantize(LAST_DIGIT) + (of_output * eur).quantize(LAST_DIGIT)
+        yield "cost in EUR", cost["eur"], in_eur, (of_prompt + of_output) * eur  # older records: rounded once
     # 2. Energy and carbon. Energy that the provider measured is taken as stated.
-    energy, tokens = leaf.get("energy", {}), {"output": output, "prompt": prompt - read, "cached": read}
+    energy, tokens = leaf.get("energy", {}), {"output": output, "prompt": prompt - cached, "cached": cached}
     wh = Decimal(energy["wh"]) if energy.get("source") == "measured" else None
     for factors in (name for name in energy if "_per_token" in name):
         product = sum((tokens[kind] * Decimal(figure) for kind, figure in energy[factors].items()), Decimal(0))
         wh = product if factors == "wh_per_token" else wh
-        name = factors.replace("_per_token", "")
-        yield f"energy {name}", Decimal(energy[name]), product.quantize(LAST_DIGIT)
+        yield f"energy {factors}", Decimal(energy[factors.replace("_per_token", "")]), product
     if "grid" in leaf and wh is not None:
-        carbon = wh * int(leaf["grid"]["gco2e_per_kwh"]) / 1000
-        yield "carbon", Decimal(leaf["carbon_gco2e"]), carbon.quantize(LAST_DIGIT)
+        yield "carbon", Decimal(leaf["carbon_gco2e"]), wh * int(leaf["grid"]["gco2e_per_kwh"]) / 1000
 
 
-def verify_receipt(receipt: Fields, trust: Trust, saved: Checkpoint | None) -> str:
+def read_entry(holder: Fields, checkpoint: Checkpoint) -> Fields:
+    """Verifies the leaf of a receipt or of an export's line, and returns its fields by the names of such a line."""
+    leaf: Fields = json.loads(holder["leaf"])
+    if json.dumps(leaf, sort_keys=True, separators=(",", ":"), ensure_ascii=False) != holder["leaf"]:
+        raise Fault(f"entry {leaf.get('seq')}: its leaf is no canonical JSON")
+    for name, stated, *expected in figures_of(leaf) if leaf["kind"] == "usage" else ():
+        if stated not in [each.quantize(LAST_DIGIT) for each in expected]:
+            raise Fault(f"entry {leaf['seq']}: {name} is {stated} and comes out as {expected[0]}")
+    parts = {f"{name}_{part}": leaf[name][part] for name in leaf if type(leaf[name]) is dict for part in leaf[name]}
+    entry = {name: (leaf | parts).get(place) for name, place in PLACES.items()}
+    entry["line"] = "generation" if leaf["kind"] == "usage" else "credit"
+    entry["prompt_tokens"] = sum(int(parts.get(f"tokens_{kind}", 0)) for kind in PROMPT)
+    for name, value in entry.items():
+        if name in holder and str(holder[name]) != str(value):
+            raise Fault(f"entry {leaf['seq']}: {name} is {holder[name]}, its leaf has {value}")
+    return entry | {"hash": check_inclusion(holder, checkpoint).hex()}
+
+
+def verify_receipt(file: TextIO, keys: list[str], witnesses: list[str], saved: Checkpoint | None) -> str:
     """Verifies a receipt, and returns a line about it."""
-    leaf, known = read_leaf(receipt["leaf"]), dict[str, Checkpoint]()
-    check_inclusion(receipt, trust, known)
-    if leaf["generation_id"] != receipt["generation_id"] or receipt["checkpoint"] not in known:
-        raise Fault("the leaf or the checkpoint is not the one that the receipt names")
-    check_growth(saved, known[receipt["checkpoint"]], receipt)
-    return f"{leaf['generation_id']}: {leaf['route']}, {leaf['cost']['total']} {leaf['currency']}, is in the log"
+    receipt = json.load(file)
+    checkpoint = read_checkpoint(receipt["checkpoint"], keys, witnesses)
+    entry = read_entry(receipt, checkpoint)
+    check_growth(saved, checkpoint, receipt)
+    return f"{receipt['generation_id']}: {entry['model']}, {entry['cost']} {entry['currency']}, is in the log"
 
 
-def verify_export(lines: Iterable[str], trust: Trust, saved: Checkpoint | None) -> str:
+def verify_export(file: TextIO, keys: list[str], witnesses: list[str], saved: Checkpoint | None) -> str:
     """Verifies an export of a period, line by line, and returns a line about it."""
-    known, entries, last = dict[str, Checkpoint](), list[tuple[int, Fields, bytes]](), dict[str, Fields]()
-    sums = dict.fromkeys(("cost", "cost_eur", "energy_wh", "carbon_gco2e"), Decimal(0))
-    for line in map(json.loads, lines):
-        if line["line"] in ("total", "checkpoint"):
-            last[line["line"]] = line
-        elif "leaf" in line:
-            leaf = read_leaf(line["leaf"])
-            entries.append((int(leaf["seq"]), leaf, check_inclusion(line, trust, known)))
-            prompt = sum(int(leaf.get("tokens", {}).get(kind, 0)) for kind in PROMPT)
-            inner = {
-                f"{name}.{part}": leaf[name][part]
-                for name in leaf
-                if isinstance(leaf[name], dict)
-                for part in leaf[name]
-            }
-            in_leaf = {name: (leaf | inner).get(place) for name, place in SAME.items()} | {"prompt_tokens": prompt}
-            for name in in_leaf.keys() & line.keys():
-                if str(line[name]) != str(in_leaf[name]):
-                    raise Fault(f"entry {leaf['seq']}: {name} is {line[name]}, its leaf has {in_leaf[name]}")
-        elif "cost" in line or line["line"] != "generation":
+    total, end = map(json.loads, deque(file, maxlen=2))
+    checkpoint = read_checkpoint(end["checkpoint"], keys, witnesses)
+    check_growth(saved, checkpoint, end)
+    entries, sums = list[Fields](), dict.fromkeys(("cost", "cost_eur", "energy_wh", "carbon_gco2e"), Decimal(0))
+    file.seek(0)
+    for line in map(json.loads, file):
+        if "leaf" in line:
+            entries.append(read_entry(line, checkpoint))
+        elif line not in (total, end) and ("cost" in line or line["line"] != "generation"):
             raise Fault(f"{line.get('generation_id', 'an entry')} changed the balance, but has no leaf")
         for name in sums if line["line"] == "generation" else ():
-            sums[name] += Decimal(line.get(name, 0))
-    total, end = last["total"], last["checkpoint"]
-    check_sequence(sorted(entries, key=lambda entry: entry[0]), total)
+            sums[name] += Decimal((entries[-1] if "leaf" in line else line).get(name) or 0)
+    check_sequence(sorted(entries, key=lambda entry: int(entry["ledger_seq"])), total)
     for name, computed in sums.items():
         if Decimal(total.get(name, computed)) != computed:
             raise Fault(f"the total of {name} is {total[name]}, the lines add up to {computed}")
-    newest = known[end["checkpoint"]] if entries else read_checkpoint(end["checkpoint"], trust)
-    check_growth(saved, newest, end)
-    return f"{len(entries)} entries, {sums['cost']} {total['currency']} of usage, checkpoint of {newest.size} leaves"
+    return f"{len(entries)} entries, {sums['cost']} {total['currency']} of usage, in a log of {checkpoint.size} leaves"
 
 
-def check_sequence(entries: list[tuple[int, Fields, bytes]], total: Fields) -> None:
+def check_sequence(entries: list[Fields], total: Fields) -> None:
     """Checks that the account's entries have no gap, and that each balance follows from the one before it."""
     balance, credited, follows = Decimal(total["opening_balance"]), Decimal(0), None
-    for seq, leaf, leaf_hash in entries:
-        follows = follows or (seq, leaf["account"], None if seq == 1 else leaf.get("previous"))
-        balance += Decimal(leaf["amount"])
-        if (seq, leaf["account"], leaf.get("previous")) != follows or (seq > 1 and "previous" not in leaf):
-            raise Fault(f"entry {seq} does not follow entry {follows[0] - 1}: an entry is missing, or was changed")
-        if Decimal(leaf["balance"]) != balance:
-            raise Fault(f"entry {seq}: the balance is {leaf['balance']} and comes out as {balance}")
-        follows = (seq + 1, leaf["account"], leaf_hash.hex())
-        credited += Decimal(0 if leaf["kind"] == "usage" else leaf["amount"])
+    for entry in entries:
+        seq, amount, own = int(entry["ledger_seq"]), Decimal(entry["amount"]), (entry["account"], entry["previous"])
+        if (seq, *own) != (follows or (seq, *own)) or (seq == 1) == bool(entry["previous"]):
+            raise Fault(f"entry {seq} does not follow the one before it: an entry is missing, or was changed")
+        balance += amount
+        if Decimal(entry["balance_after"]) != balance or (seq == 1 and amount != balance):
+            raise Fault(f"entry {seq}: the balance is {entry['balance_after']} and comes out as {balance}")
+        follows = (seq + 1, entry["account"], entry["hash"])
+        credited += 0 if entry["kind"] == "usage" else amount
     if (Decimal(total["closing_balance"]), Decimal(total["credits"])) != (balance, credited):
         raise Fault(f"the closing balance is {total['closing_balance']}, the entries add up to {balance}")
 
 
-def main() -> int:
-    """Runs the command line, and returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> None:
+    """Prints a line, or exits with the first fault and status 1."""
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=("receipt", "export"))
     parser.add_argument("file", type=Path)
     parser.add_argument("--key", action="append", required=True, help="a verifier key of the log; can be repeated")
@@ -258,17 +236,15 @@ def main() -> int:
     if given.kind == "export" and given.checkpoint is None:
         parser.error("an export is verified against a saved --checkpoint")
     try:
-        saved = given.checkpoint and read_checkpoint(given.checkpoint.read_text(encoding="utf-8"), (given.key, []))
+        saved = given.checkpoint and read_checkpoint(given.checkpoint.read_text(encoding="utf-8"), given.key, [])
         with given.file.open(encoding="utf-8") as file:
             verify = verify_receipt if given.kind == "receipt" else verify_export
-            found = verify(json.load(file) if given.kind == "receipt" else file, (given.key, given.witness), saved)
+            sys.stdout.write(f"{verify(file, given.key, given.witness, saved)}\n")
     except Fault as fault:
-        found = f"FAULT: {fault}"
+        sys.exit(f"FAULT: {fault}")
     except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
-        found = f"FAULT: a file cannot be read: {error!r}"
-    sys.stdout.write(f"{found}\n")
-    return found.startswith("FAULT")
+        sys.exit(f"FAULT: a file cannot be read: {error!r}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,80 +1,263 @@
-"""The log has a leaf for each ledger entry, in each account's order, and its heads are consistent."""
+"""The log has one leaf for each ledger entry, in each account's order, and its heads continue each other."""
+
+import itertools
+import json
+import threading
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from uuid import UUID
 
 import pytest
-from tlog_scales.tlog import Checkpoint as OtherCheckpoint
+from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
+from tlog_scales.tlog import ConsistencyProof
 
-from billing.models import LedgerEntry
-from proof import receipts, sequencer
-from proof.log_key import LogKey
-from proof.models import Leaf
-from tests.billing.records import open_for, serve
+from accounts.models import Account
+from billing.ledger import booking as ledger
+from billing.ledger import credits
+from billing.ledger.settlement import retrying
+from billing.models import Generation, LedgerEntry
+from proof import merkle, receipts, sequencer
+from proof.models import Leaf, LogCheckpoint
+from proof.notes import Checkpoint
+from tests.factories import new_account, new_key, served
+from tests.proof.log import KEY, logged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_sqlite]
 
 
-@pytest.fixture
-def key(settings):
-    made = LogKey.new("gateway.example/log")
-    settings.LOG_KEY = made.to_text()
-    return made
+def serve(account: Account, times: int = 1) -> None:
+    for _ in range(times):
+        ledger.book(served(account), using="default")
 
 
-def test_each_entry_becomes_a_leaf(key: LogKey) -> None:
-    acme, other = open_for(name="Acme"), open_for(name="Other")
-    for _ in range(5):
-        serve(acme)
-        serve(other)
+def advance() -> None:
+    while sequencer.advance_with(KEY):
+        pass
+
+
+def head() -> LogCheckpoint:
+    found = receipts.published()
+    assert found is not None
+    return found
+
+
+def check_leaves() -> None:
+    """Checks that each entry has one leaf, and that each account's leaves follow each other as its entries do."""
+    leaves = list(Leaf.objects.order_by("index").select_related("entry"))
+    assert [leaf.index for leaf in leaves] == list(range(len(leaves)))
+    assert {leaf.entry_id for leaf in leaves} == set(LedgerEntry.objects.values_list("pk", flat=True))
+    last: dict[UUID, tuple[int, str | None]] = {}
+    for leaf in leaves:
+        content = json.loads(leaf.content)
+        seq, previous = last.get(leaf.entry.account_id, (0, None))
+        assert (int(content["seq"]), content.get("previous")) == (seq + 1, previous)
+        last[leaf.entry.account_id] = seq + 1, merkle.leaf_hash(leaf.content.encode()).hex()
+    hashes = b"".join(merkle.leaf_hash(leaf.content.encode()) for leaf in leaves[:256])
+    assert sequencer.read_tile(0, 0) == hashes
+
+
+def test_each_entry_of_usage_and_credit_becomes_a_leaf() -> None:
+    acme, other = new_account(), new_account()
+    serve(acme, 3)
+    serve(other, 2)
+    credits.correct(acme.pk, Decimal(-1), "a mistake")
+    advance()
+    check_leaves()
+    assert head().size == 8
+
+
+def test_entries_from_before_the_log_get_into_it(settings: Settings) -> None:
+    account = new_account()
+    serve(account, 2)
+    settings.LOG_KEY = KEY.to_text()
+    sequencer.advance()
+    check_leaves()
+
+
+def test_without_a_key_there_is_no_log(settings: Settings, tmp_path: Path) -> None:
+    settings.LOG_KEY, settings.LOG_KEY_FILE = "", tmp_path / "log_key"
+    new_account()
     assert sequencer.advance() is False
-    leaves = list(Leaf.objects.order_by("index"))
-    assert len(leaves) == LedgerEntry.objects.count() == 12
-    published = receipts.published()
-    assert published is not None
-    assert published.size == 12
-    print(leaves[-1].content, len(leaves[-1].content))
-    print(published.note)
-    checkpoint = OtherCheckpoint.from_text(published.note)
+    assert not Leaf.objects.exists()
 
 
-def test_an_export_verifies(key, tmp_path, capsys):
-    import io
-    import subprocess
-    import sys
+def test_an_unpriced_request_has_no_entry_and_no_leaf() -> None:
+    account = new_account()
+    ledger.book(served(account, priced=False), using="default")
+    advance()
+    assert head().size == 1
 
-    from django.core.management import call_command
 
-    acme, other = open_for(name="Acme"), open_for(name="Other")
+def test_more_entries_than_a_batch_takes_are_appended_in_several() -> None:
+    acme, other = new_account(), new_account(credit=None)
+    serve(acme, 9)
+    serve(other, 2)
+    sizes = []
+    while sequencer.append(KEY, most=4):
+        sizes.append(sequencer.tree_size())
+    assert sizes[0] == 4
+    assert all(0 < later - earlier <= 4 for earlier, later in itertools.pairwise(sizes))
+    check_leaves()
+
+
+def test_more_accounts_than_a_batch_takes_are_appended_in_several() -> None:
     for _ in range(5):
-        serve(acme)
-        serve(other)
-    sequencer.advance()
-    old = tmp_path / "old"
-    old.write_text(receipts.published().note)
-    for _ in range(300):
-        serve(acme)
-        serve(other)
-    sequencer.advance()
-    out = io.StringIO()
-    call_command(
-        "export_usage",
-        str(acme.pk),
-        "--since=2000-01-01",
-        "--until=2999-01-01",
-        "--format=jsonl",
-        "--proofs",
-        "--checkpoint-size=12",
-        stdout=out,
-    )
-    f = tmp_path / "e.jsonl"
-    f.write_text(out.getvalue())
-    f2 = __import__("pathlib").Path("/tmp/e.jsonl")
-    f2.write_text(out.getvalue())
-    for vk in key.verifier_keys:
-        r = subprocess.run(
-            [sys.executable, "tools/verify.py", "export", str(f), "--key", str(vk), "--checkpoint", str(old)],
-            capture_output=True,
-            text=True,
-        )
-        print(r.stdout, r.stderr)
-        assert r.returncode == 0
+        serve(new_account())
+    while sequencer.append(KEY, most=2):
+        pass
+    check_leaves()
 
-    call_command("verify_log", "--checkpoint", str(old))
+
+def test_a_batch_takes_as_many_queries_with_one_entry_as_with_many() -> None:
+    accounts = [new_account() for _ in range(6)]
+    advance()
+    counts = list[int]()
+    for _ in range(2):
+        with CaptureQueriesContext(connection) as queries:
+            for account in accounts[:1] if not counts else accounts:
+                serve(account, 1 if not counts else 4)
+            booked = len(queries)
+            sequencer.append(KEY)
+        counts.append(len(queries) - booked)
+    assert counts[0] == counts[1] <= 14
+    check_leaves()
+
+
+def test_each_published_head_continues_the_one_before_it() -> None:
+    account = new_account()
+    heads = []
+    for _ in range(4):
+        serve(account, 3)
+        advance()
+        heads.append((head().size, bytes(head().root)))
+    for (old, old_root), (new, new_root) in itertools.pairwise(heads):
+        path = merkle.consistency_proof(old, new, sequencer.read_tile)
+        ConsistencyProof(old, new, path).check(old_root, new_root)
+
+
+def test_only_the_newest_published_head_is_kept() -> None:
+    account = new_account()
+    for _ in range(3):
+        serve(account)
+        advance()
+    assert LogCheckpoint.objects.get().size == 4
+
+
+def test_a_process_that_dies_while_it_appends_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    new_account()
+
+    def die(*_: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sequencer, "_store", die)
+        with pytest.raises(SystemExit):
+            sequencer.advance_with(KEY)
+    assert not Leaf.objects.exists()
+    advance()
+    check_leaves()
+
+
+def test_a_head_that_was_appended_but_not_signed_is_signed_by_the_next_process() -> None:
+    new_account()
+    sequencer.append(KEY)
+    before = LogCheckpoint.objects.get()
+    assert (before.note, receipts.published()) == ("", None)
+    advance()
+    assert (head().size, bytes(head().root)) == (1, bytes(before.root))
+
+
+def test_a_head_that_was_signed_but_not_published_keeps_its_signature() -> None:
+    new_account()
+    sequencer.append(KEY)
+    sequencer.sign(KEY)
+    signed = LogCheckpoint.objects.get().note
+    assert receipts.published() is None
+    advance()
+    assert head().note == signed
+
+
+def test_a_head_is_signed_once() -> None:
+    new_account()
+    advance()
+    note = head().note
+    advance()
+    assert head().note == note
+
+
+def test_a_rotated_key_signs_the_published_head_too() -> None:
+    new_account()
+    advance()
+    rotated = KEY.rotated()
+    sequencer.advance_with(rotated)
+    checkpoint = Checkpoint.from_note(head().note)
+    assert [checkpoint.is_signed_by(each) for each in rotated.verifier_keys] == [True] * 4
+    sequencer.advance_with(rotated.without_former())
+    assert head().note == checkpoint.note
+
+
+def test_a_log_that_begins_anew_under_another_origin_signs_only_that_one() -> None:
+    new_account()
+    advance()
+    other = type(KEY).new("gateway.example/log2")
+    sequencer.advance_with(other)
+    checkpoint = Checkpoint.from_note(head().note)
+    assert checkpoint.head.origin == "gateway.example/log2"
+    assert len(checkpoint.signatures) == 2
+
+
+def test_a_statement_names_no_leaf_before_it_is_logged() -> None:
+    account = new_account()
+    record = served(account)
+    ledger.book(record, using="default")
+    assert receipts.receipt_of(record.pk) is None
+    sequencer.append(KEY)
+    assert receipts.receipt_of(record.pk) is None
+    assert receipts.receipt_of(logged(record).pk) is not None
+
+
+def at_once(*jobs: Callable[[], object]) -> list[object]:
+    """Runs the jobs in threads that begin together, and returns their exceptions."""
+    barrier, failures = threading.Barrier(len(jobs)), list[object]()
+
+    def run(job: Callable[[], object]) -> None:
+        barrier.wait()
+        try:
+            job()
+        except Exception as error:  # noqa: BLE001  # the test asserts on it
+            failures.append(error)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failures
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_sequencers_append_each_entry_once_while_requests_settle() -> None:
+    accounts = [new_account() for _ in range(2)]
+    for account in accounts:
+        new_key(account)
+    records = [[served(account) for _ in range(8)] for account in accounts for _ in range(2)]
+
+    def settle(own: list[Generation]) -> None:
+        for record in own:
+            retrying(partial(ledger.book, record, using="default"), "the test")
+
+    def sequence() -> None:
+        for _ in range(12):
+            retrying(lambda: sequencer.advance_with(KEY), "the test")
+
+    assert at_once(*(partial(settle, own) for own in records), sequence, sequence) == []
+    LogCheckpoint.objects.update(offered_at=None)
+    advance()
+    check_leaves()
+    assert head().size == 2 + 32
