@@ -31,7 +31,7 @@ def record_receipt(request: HttpRequest, generation_id: str) -> HttpResponse:
 
 @account_page("GET")
 def statement_proofs(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
-    """Streams the statement of `since` to `until` with the leaf and the proof of each entry, as `export_usage --proofs`.
+    """Streams the statement of `since` to `until` with the proof of each entry, as `export_usage --proofs` does.
 
     `size` is the number of leaves of an older checkpoint. Answers 400 for bad values, 404 without a log.
     """
