@@ -27,7 +27,7 @@ EVERY_SECONDS = 10.0
 MOST_LEAVES = 500  # of one transaction, which takes some 200 ms; SQLite's write lock is held for as long
 MOST_ROUNDS = 10  # of one call in a worker
 LOCK = zlib.crc32(b"inference-gateway transparency log")
-OFFER_AGAIN = timedelta(seconds=30)
+OFFER_AGAIN = timedelta(seconds=30)  # longer than asking the witnesses takes
 
 
 def advance() -> bool:
@@ -73,33 +73,56 @@ def append(key: LogKey, most: int = MOST_LEAVES) -> bool:
 
 
 def sign(key: LogKey) -> None:
-    """Signs the newest head, which has been committed before, unless it is signed already."""
+    """Signs the newest head, which has been committed before, unless the log's present keys have signed it already.
+
+    After a rotation it signs the head once more, and keeps the cosignatures of the witnesses.
+    """
     newest = LogCheckpoint.objects.order_by("-size").first()
-    if newest is None or newest.note:
+    if newest is None:
+        return
+    known = Checkpoint.from_note(newest.note).signatures if newest.note else ()
+    if {each.key_id for each in known if each.name == key.origin} == {each.key_id for each in key.verifier_keys}:
         return
     head = TreeHead(key.origin, newest.size, bytes(newest.root))
     now = int(time.time())
-    note = Checkpoint(head, tuple(line for signer in key.signers for line in signer.sign(head, now))).note
-    LogCheckpoint.objects.filter(pk=newest.pk, note="").update(note=note)
+    own = [line for signer in key.signers for line in signer.sign(head, now)]
+    cosignatures = [each for each in known if each.name != key.origin]
+    note = Checkpoint(head, (*own, *cosignatures)).note
+    LogCheckpoint.objects.filter(pk=newest.pk, note=newest.note).update(note=note)
 
 
 def publish(key: LogKey) -> None:
     """Publishes the newest signed head once its quorum of witnesses has cosigned it.
 
-    No connection to the database is held while the witnesses are asked.
+    No connection to the database and no lock is held while the witnesses are asked.
     """
-    now = timezone.now()
-    waiting = LogCheckpoint.objects.filter(published_at=None).exclude(note="").order_by("-size").first()
+    waiting = _claimed()
     if waiting is None:
-        return
-    is_due = Q(offered_at=None) | Q(offered_at__lt=now - OFFER_AGAIN)
-    if not LogCheckpoint.objects.filter(is_due, pk=waiting.pk).update(offered_at=now):
         return
     note, has_quorum = witnesses.cosigned(Checkpoint.from_note(waiting.note), key, read_tile)
     published_at = timezone.now() if has_quorum else None
-    LogCheckpoint.objects.filter(pk=waiting.pk).update(note=note, published_at=published_at)
     former = LogCheckpoint.objects.filter(size__lt=waiting.size)
-    (former if has_quorum else former.filter(published_at=None)).delete()
+    with transaction.atomic():
+        LogCheckpoint.objects.filter(pk=waiting.pk).update(note=note, published_at=published_at)
+        (former if has_quorum else former.filter(published_at=None)).delete()
+
+
+def _claimed() -> LogCheckpoint | None:
+    """Returns the newest signed head that is not published, which no other process then takes to the witnesses.
+
+    Returns None if there is none, or if a head was taken there a moment ago: a process is waiting for the witnesses, or
+    it waited in vain.
+    """
+    with transaction.atomic():
+        if not _is_only_process():
+            return None
+        now, unpublished = timezone.now(), LogCheckpoint.objects.filter(published_at=None)
+        if unpublished.filter(offered_at__gt=now - OFFER_AGAIN).exists():
+            return None
+        waiting = unpublished.exclude(note="").order_by("-size").first()
+        if waiting is not None:
+            unpublished.filter(pk=waiting.pk).update(offered_at=now)
+        return waiting
 
 
 def tree_size() -> int:
