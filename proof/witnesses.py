@@ -66,7 +66,7 @@ def cosigned(checkpoint: Checkpoint, key: LogKey, read_tile: ReadTile) -> tuple[
 
 def _ask(missing: list[Witness], checkpoint: Checkpoint, read_tile: ReadTile) -> dict[Witness, list[Signature]]:
     """Asks witnesses side by side, and returns the cosignatures of those that cosign."""
-    known = LogWitness.objects.in_bulk([witness.key_name for witness in missing])
+    known = LogWitness.objects.filter(size__lte=checkpoint.head.size).in_bulk([each.key_name for each in missing])
     sizes = {witness: known[witness.key_name].size if witness.key_name in known else 0 for witness in missing}
     found, rounds = dict[Witness, list[Signature]](), MOST_ROUNDS
     while sizes and rounds:

@@ -23,7 +23,8 @@ CHAT = {"model": "sim/test/echo", "messages": [{"role": "user", "content": "Hell
 
 
 def get(gateway: GatewayServer, path: str, method: str = "GET") -> requests.Response:
-    return requests.request(method, f"{gateway.origin}/log/{path}", timeout=30, allow_redirects=False)
+    headers = {"Accept-Encoding": "identity"}  # Django's compression adds bytes at random
+    return requests.request(method, f"{gateway.origin}/log/{path}", headers=headers, timeout=30, allow_redirects=False)
 
 
 def checkpoint_of(gateway: GatewayServer, least: int = 1) -> Checkpoint:
@@ -105,7 +106,7 @@ def test_answers_can_be_cached_and_read_by_any_page(log_gateway: GatewayServer, 
         answer, head = get(log_gateway, path), get(log_gateway, path, "HEAD")
         assert (answer.headers["Content-Type"], answer.headers["Cache-Control"]) == expected
         assert (head.status_code, head.content) == (200, b"")
-        assert head.headers["Content-Length"] == answer.headers["Content-Length"]
+        assert head.headers["Content-Length"] == str(len(answer.content))
         for each in (answer, head):
             assert each.headers["Access-Control-Allow-Origin"] == "*"
             assert "Set-Cookie" not in each.headers

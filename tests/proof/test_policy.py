@@ -9,16 +9,17 @@ from tlog_scales.utils import sha256
 
 from proof.policy import InvalidPolicy, parse
 from tests.servers.gateway import GatewayServer
+from tests.servers.witness import text_of
 
 
 def ed25519(name: str, kind: int = 0x04) -> str:
     """Returns a verifier key; any 32 bytes are a key for the file."""
-    return str(Vkey(name, None, kind, sha256(name.encode())).serialize())
+    return text_of(Vkey(name, None, kind, sha256(name.encode())))
 
 
 def ml_dsa(name: str) -> str:
     public = MLDSA44PrivateKey.from_seed_bytes(sha256(name.encode())).public_key().public_bytes_raw()
-    return str(Vkey(name, None, 0x06, public).serialize())
+    return text_of(Vkey(name, None, 0x06, public))
 
 
 def witnesses(*names: str) -> str:
@@ -125,11 +126,11 @@ FAULTS = {
     "a name twice": (f"{A}\n\nwitness a {ed25519('b')}\n", "line 4: the name a is taken"),
     "a group with the name of a witness": (f"{A}group a any a\n", "line 2: the name a is taken"),
     "a key twice": (
-        f"{A}witness b {Vkey('other', None, 0x04, sha256(b'a')).serialize()}\n",
+        f"{A}witness b {text_of(Vkey('other', None, 0x04, sha256(b'a')))}\n",
         "line 2: b has the key of another witness",
     ),
     "a log twice": (
-        f"log {ed25519('l', 0x01)}\nlog {Vkey('other', None, 0x01, sha256(b'l')).serialize()}\n",
+        f"log {ed25519('l', 0x01)}\nlog {text_of(Vkey('other', None, 0x01, sha256(b'l')))}\n",
         "line 2: other has the key of another log",
     ),
     "a key that signs no cosignatures": (f"witness a {ed25519('a', 0x01)}\n", "line 1: the key of a is no key for cos"),

@@ -122,6 +122,18 @@ def test_a_witness_that_knows_another_size_gets_the_proof_from_there(log: Path, 
     assert published_size() == 8
 
 
+def test_a_remembered_size_that_the_log_has_not_reached_is_asked_anew(log: Path, make_witness: MakeWitness) -> None:
+    one = make_witness("one.example")
+    write(log, one.line, "quorum one.example")
+    acme = open_for()
+    sequencer.advance()
+    LogWitness.objects.update(size=1000)
+    serve(acme)
+    sequencer.advance()
+    assert one.asked == [(0, 1), (0, 2), (1, 2)]
+    assert published_size() == 2
+
+
 def test_a_witness_that_has_cosigned_this_very_tree_cosigns_it_again(log: Path, make_witness: MakeWitness) -> None:
     one = make_witness("one.example")
     write(log, one.line, "quorum one.example")

@@ -117,7 +117,7 @@ class TestWitness:
 
     @property
     def vkey(self) -> str:
-        return str(self.signer.vkey.serialize())
+        return text_of(self.signer.vkey)
 
     @property
     def line(self) -> str:
@@ -214,6 +214,11 @@ class TestWitness:
         draft = self._file.with_suffix(".draft")
         draft.write_text(json.dumps(self._state() | {origin: {"size": size, "root": root.hex()}}))
         draft.replace(self._file)
+
+
+def text_of(vkey: Vkey) -> str:
+    """Returns a verifier key as text."""
+    return str(vkey.serialize())  # type: ignore[no-untyped-call]
 
 
 def with_unknown_key(answer: Answer) -> Answer:
