@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench import transparency_log
 from bench.rig.callgrind import CallgrindError
 from bench.rig.plan import RECORDS, Plan
 from bench.rig.report import COMPARED_HEAD, COUNTS_HEAD, GOAL_HEAD, READ_HEAD, table
@@ -39,6 +40,7 @@ def measure(
         counted = list(counts.measure(servers, plan))
         report(table(COUNTS_HEAD, counted))
         report(f"\nsystem calls of a {counted[0].name}: {counted[0].dearest_calls}\n")
+    reached += [*transparency_log.measure(databases, plan.records)]
     reached += [*goals.committers(synced, folder / "committers", plan), *goals.of_counts(counted)]
     report(table(GOAL_HEAD, reached))
 

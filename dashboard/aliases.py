@@ -19,6 +19,7 @@ from aliases.models import Alias, AliasEvent
 from aliases.serializers import alias_name
 from aliases.targets import Target
 from billing.funds import WINDOW_DAYS, usage_by_day
+from billing.usage.percentiles import read_times
 from billing.usage.statistics import Days, GroupColumn, Scope, Totals, breakdown
 from catalogue.listing import View, listed
 from catalogue.models import WITH_ENDPOINT
@@ -33,6 +34,7 @@ from .parts.charts import total_of
 from .parts.comparison import differing_facts
 from .parts.routes import lines_of
 from .parts.scales import Scales
+from .parts.speed import speed_of_periods
 
 NEWEST_EVENTS = 50
 LONGEST_TARGET = 300  # characters of `?target=`
@@ -229,7 +231,7 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
         else:
             messages.success(request, _changed(alias, form.cleaned_data))
             return redirect("alias", alias_id=alias.pk)
-    by_day = usage_by_day(Scope(alias.account_id, alias_id=alias.pk), Days.until(now, WINDOW_DAYS))
+    scope, days = Scope(alias.account_id, alias_id=alias.pk), Days.until(now, WINDOW_DAYS)
     events = AliasEvent.objects.filter(alias_id=alias.pk).select_related("by", "by_key")[:NEWEST_EVENTS]
     rows = stats.rows_of(alias, days=WINDOW_DAYS, today=today)
     context = {
@@ -240,7 +242,8 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
         "problem": _problem(alias),
         "rows": rows,
         "scales": Scales.of(row.totals for row in rows),
-        "totals": total_of(by_day.values()),
+        "totals": total_of(usage_by_day(scope, days).values()),
+        "speed": speed_of_periods(read_times(scope, days), days),
         "history": [_history_line(event, alias) for event in events],
         "may_change": _may_change(current),
     }

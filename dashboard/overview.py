@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from statistics import median
 from typing import Any, Self
 from uuid import UUID
 
@@ -17,7 +16,7 @@ from accounts.models import Account
 from billing.accounts import rate_warning
 from billing.funds import WINDOW_DAYS, funds_of, period_before, usage_by_day
 from billing.ledger.spending import alerts_of_periods
-from billing.models import Generation
+from billing.usage.percentiles import read_times
 from billing.usage.statistics import Days, Scope, Totals
 
 from .parts.access import AccountContext, account_page
@@ -25,9 +24,9 @@ from .parts.choices import NOTHING_BEFORE, Choice, Grouping
 from .parts.groups import dearest
 from .parts.request_list import Row, page
 from .parts.routes import listed_models, model_for_example
+from .parts.speed import speed_of_periods
 
 MOST_LISTED = 5  # models and keys that cost most, and newest requests
-MEDIAN_OF_NEWEST = 1000  # requests
 CHART_HEIGHT = 1000  # in units of the drawing, in which a day is ten wide
 
 
@@ -91,20 +90,22 @@ def overview(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 
 def read(account: Account, now: datetime) -> dict[str, Any]:
-    """Returns the values of the page, with fourteen SELECTs by an index, and one more if the currency is not EUR."""
+    """Returns the values of the page, with fifteen SELECTs by an index, and one more if the currency is not EUR."""
     days = Days.until(now, WINDOW_DAYS)
     newest = newest_requests(account.pk, now)
     by_day = usage_by_day(Scope(account.pk), Days.until(now, 2 * WINDOW_DAYS))
     funds = funds_of(account.pk, by_day, now)
     choices = [Choice(account, "usage", days, str(WINDOW_DAYS), by) for by in (Grouping.MODEL, Grouping.KEY)]
+    before = period_before(by_day, choices[0].before, account)
+    times = read_times(Scope(account.pk), days, before=choices[0].before)
     return {
         "funds": funds,
-        "before": period_before(by_day, choices[0].before, account),
+        "before": before,
+        "speed": speed_of_periods(times, days, before),
         "chart": CostChart.of(by_day, days, account),
         "dearest": [(choice, dearest(choice, MOST_LISTED)) for choice in choices] if funds.sums.requests else [],
         "requests": newest,
         "listed_models": listed_models(newest),
-        "median_first_token_seconds": _median_first_token_seconds(account, days),
         "example_model": model_for_example(newest, now),
         "rate_warning": rate_warning(account),
         "budget_alerts": alerts_of_periods(account.pk, now.astimezone(UTC).date()),
@@ -115,13 +116,6 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
 def newest_requests(account_id: UUID, now: datetime) -> list[Row]:
     """Returns the requests that the page lists, served or not."""
     return page(Scope(account_id), Days(NOTHING_BEFORE, now.date()), limit=MOST_LISTED).rows
-
-
-def _median_first_token_seconds(account: Account, days: Days) -> Decimal | None:
-    # It reads the newest requests, since the sums by day only give a mean, which one slow answer can distort.
-    newest = Generation.objects.filter(account_id=account.pk, created_at__gte=days.since).order_by("-created_at", "-id")
-    known = [ms for ms in newest.values_list("first_token_ms", flat=True)[:MEDIAN_OF_NEWEST] if ms is not None]
-    return Decimal(median(known)) / 1000 if known else None
 
 
 def _cost(by_day: Mapping[date, Totals], day: date) -> Decimal:

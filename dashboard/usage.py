@@ -12,9 +12,11 @@ from django.utils import timezone
 
 from billing.funds import period_before, usage_by_day
 from billing.models import NO_ALIAS
+from billing.usage.percentiles import read_times
 from billing.usage.replica import from_replica
 from billing.usage.statement import Line
 from billing.usage.statistics import NO_TAG, Days, GroupColumn, Row, Scope, Totals, breakdown, hourly
+from billing.usage.times import Times
 from gateway.db.pool import release
 
 from .parts import charts, choices
@@ -24,6 +26,7 @@ from .parts.choices import COLUMNS_OF_GROUPING, Choice, Grouping
 from .parts.downloads import chosen_csv, each_day
 from .parts.groups import MOST_LINES, Group, GroupName, group_of, is_routed, lines_of, names_of_groups
 from .parts.scales import Scales
+from .parts.speed import speed_of_periods, times_of_lines
 
 HOURLY_DAYS = timedelta(days=3)  # fewer days are drawn by hour
 MOST_HOURLY_REQUESTS = 50_000  # unless they have more requests, since hours are added up from the records
@@ -46,10 +49,11 @@ FIGURES |= {
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """Holds a day's line in the table. `records` is the address of its requests."""
+    """Holds a day's line in the tables. `records` is the address of its requests."""
 
     day: date
     totals: Totals
+    times: Times
     records: str
 
 
@@ -66,7 +70,7 @@ def usage(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 
 def read(choice: Choice) -> dict[str, Any]:
-    """Returns the values of the page, with nine SELECTs for the sums and at most two more for names."""
+    """Returns the values of the page, with eleven SELECTs for sums and times and at most two more for names."""
     # 1. The groups in the whole period, those with the highest cost first, and then those with most requests. Requests
     # that were not routed come last.
     with_errors, is_by_tag = choice.counts_errors, choice.by == Grouping.TAG
@@ -113,13 +117,21 @@ def read(choice: Choice) -> dict[str, Any]:
     listed = {group: names[group] for group in [*groups][:MOST_LINES]}
     whole = total_of(days.values() if is_by_tag else groups.values())
     lines = lines_of(choice, groups, listed, whole, where_others_are="All of them are in the CSV.")
+    # 4. How long requests took.
+    before = period_before(by_day, choice.before, choice.account)
+    times = read_times(choice.scope, choice.days, *columns, before=choice.before)
     return {
         "totals": total_of(days.values()),
-        "before": period_before(by_day, choice.before, choice.account),
+        "before": before,
+        "speed": speed_of_periods(times, choice.days, before),
         "lines": lines,
+        "speed_lines": [*zip(lines, times_of_lines(times.by_group, listed), strict=False)],
         "line_scales": Scales.of(line.sums for line in lines),
         "day_scales": Scales.of(days.values()),
-        "days": [Day(day, totals, choice.of_day(day)) for day, totals in reversed(days.items())],
+        "days": [
+            Day(day, totals, times.by_day.get(day, Times()), choice.of_day(day))
+            for day, totals in reversed(days.items())
+        ],
         "chart": chart.data(),
     }
 

@@ -24,7 +24,7 @@ from .models import Leaf, LogCheckpoint, LoggedAccount, Tile
 from .notes import Checkpoint, TreeHead
 
 EVERY_SECONDS = 10.0
-MOST_LEAVES = 500  # of one transaction, which takes some 200 ms; SQLite's write lock is held for as long
+MOST_LEAVES = 500  # of one transaction
 MOST_ROUNDS = 10  # of one call in a worker
 LOCK = zlib.crc32(b"inference-gateway transparency log")
 OFFER_AGAIN = timedelta(seconds=30)  # longer than asking the witnesses takes
@@ -48,28 +48,34 @@ def advance_with(key: LogKey, rounds: int = MOST_ROUNDS) -> bool:
 
 
 def append(key: LogKey, most: int = MOST_LEAVES) -> bool:
-    """Appends up to `most` entries in one transaction. Tells whether there may be more."""
+    """Appends up to `most` entries. Tells whether there may be more.
+
+    The leaves are written before the transaction, which is then short: on SQLite it keeps settlements waiting. If
+    another process has appended meanwhile, these leaves are dropped.
+    """
+    tree = merkle.Appended(tree_size(), read_tile)
+    size = tree.size
+    entries, is_more = _next_entries(most)
+    if not entries:
+        return False
+    writer = LeafWriter.for_entries(entries, key.pseudonym_key, timezone.now())
+    accounts = LoggedAccount.objects.in_bulk({entry.account_id for entry in entries})
+    leaves = []
+    for entry in entries:
+        take_turns()
+        logged = accounts.get(entry.account_id)
+        content = writer.leaf_of(entry, None if logged is None else bytes(logged.leaf_hash))
+        leaf_hash = merkle.leaf_hash(content.encode())
+        leaves.append(Leaf(index=tree.size, entry=entry, content=content))
+        accounts[entry.account_id] = LoggedAccount(account_id=entry.account_id, seq=entry.seq, leaf_hash=leaf_hash)
+        tree.add(leaf_hash)
+    root = merkle.root(tree.size, tree.read_tile)
     with transaction.atomic():
-        if not _is_only_process():
+        if not _has_lock() or tree_size() != size:
             return False
-        tree = merkle.Appended(tree_size(), read_tile)
-        entries, is_more = _next_entries(most)
-        if not entries:
-            return False
-        writer = LeafWriter.for_entries(entries, key.pseudonym_key, timezone.now())
-        accounts = LoggedAccount.objects.in_bulk({entry.account_id for entry in entries})
-        leaves = []
-        for entry in entries:
-            take_turns()
-            logged = accounts.get(entry.account_id)
-            content = writer.leaf_of(entry, None if logged is None else bytes(logged.leaf_hash))
-            leaf_hash = merkle.leaf_hash(content.encode())
-            leaves.append(Leaf(index=tree.size, entry=entry, content=content))
-            accounts[entry.account_id] = LoggedAccount(account_id=entry.account_id, seq=entry.seq, leaf_hash=leaf_hash)
-            tree.add(leaf_hash)
         Leaf.objects.bulk_create(leaves)
-        _store(tree, list(accounts.values()))
-        return is_more
+        _store(tree, list(accounts.values()), root)
+    return is_more
 
 
 def sign(key: LogKey) -> None:
@@ -114,7 +120,7 @@ def _claimed() -> LogCheckpoint | None:
     it waited in vain.
     """
     with transaction.atomic():
-        if not _is_only_process():
+        if not _has_lock():
             return None
         now, unpublished = timezone.now(), LogCheckpoint.objects.filter(published_at=None)
         if unpublished.filter(offered_at__gt=now - OFFER_AGAIN).exists():
@@ -136,10 +142,10 @@ def read_tile(level: int, number: int) -> bytes:
     return bytes(Tile.objects.values_list("hashes", flat=True).get(level=level, number=number))
 
 
-def _is_only_process() -> bool:
+def _has_lock() -> bool:
     """Takes the log's lock until the transaction ends. Returns False if another process has it.
 
-    On SQLite each transaction has the only write lock.
+    On SQLite each transaction has the database's only write lock.
     """
     if connection.vendor != "postgresql":
         return True
@@ -171,7 +177,7 @@ def accounts_behind() -> "QuerySet[Wallet, tuple[UUID, int | None]]":
     return Wallet.objects.filter(behind, seq__gt=0).values_list("account_id", "account__logged__seq")
 
 
-def _store(tree: merkle.Appended, accounts: list[LoggedAccount]) -> None:
+def _store(tree: merkle.Appended, accounts: list[LoggedAccount], root: bytes) -> None:
     """Stores the new tiles, how far each account is, and the head, which is signed later."""
     Tile.objects.bulk_create(
         [Tile(level=level, number=number, hashes=hashes) for (level, number), hashes in tree.tiles.items()],
@@ -182,4 +188,4 @@ def _store(tree: merkle.Appended, accounts: list[LoggedAccount]) -> None:
     LoggedAccount.objects.bulk_create(
         accounts, update_conflicts=True, unique_fields=["account"], update_fields=["seq", "leaf_hash"]
     )
-    LogCheckpoint.objects.create(size=tree.size, root=merkle.root(tree.size, tree.read_tile))
+    LogCheckpoint.objects.create(size=tree.size, root=root)

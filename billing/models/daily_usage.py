@@ -79,6 +79,11 @@ class DailyUsage(models.Model):
     embodied_gco2e = ExactDecimalField(places=FOOTPRINT_PLACES, default=0, db_default=0)
     cache_read_known = models.BigIntegerField(default=0, db_default=0)
     cache_read_tokens = models.BigIntegerField(default=0, db_default=0)
+    # Histograms (`billing.usage.times`), null in rows that were begun before they existed. If a version without them
+    # has added to a row, its latencies are fewer than its requests.
+    latency = models.BinaryField(null=True)
+    first_token = models.BinaryField(null=True)
+    per_thousand_tokens = models.BinaryField(null=True)
 
     class Meta:
         constraints: ClassVar = [

@@ -6,7 +6,7 @@ Each bucket's upper bound is 10 % above its lower one, from 1 ms to 1 h. So a pe
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 from django.db.models import IntegerField, Value
@@ -14,7 +14,10 @@ from django.db.models.functions import Cast, Floor, Greatest, Least, Ln
 
 GROWTH = 1.1
 SHORTEST, LONGEST = 1, 3_600_000  # milliseconds; what is outside counts as one of them
-BUCKETS = 1 + int(math.log(LONGEST) / math.log(GROWTH))
+BUCKETS = 1 + int(
+    math.log(LONGEST) / math.log(GROWTH)
+)  # fewer than 256, since a stored byte has the first one's number
+LANE = 48  # bits, for sums of up to 280,000 billion durations
 
 
 def bucket_of(milliseconds: int) -> int:
@@ -30,29 +33,58 @@ def bucket_in_sql(milliseconds: Any) -> Cast:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Holds the number of durations in each bucket that has any. Histograms are added with `+`."""
+    """Counts durations by bucket. Histograms are added with `+`.
 
-    counts: Mapping[int, int] = field(default_factory=dict)
+    The counts are in one integer, with LANE bits for each bucket: adding two histograms is adding two integers, so that
+    a page can add up tens of thousands.
+    """
+
+    lanes: int = 0
 
     @classmethod
     def of(cls, durations: Iterable[int]) -> Self:
         """Counts durations in milliseconds."""
-        return cls(Counter(map(bucket_of, durations)))
+        return cls.of_counts(Counter(map(bucket_of, durations)))
+
+    @classmethod
+    def of_counts(cls, counts: Mapping[int, int]) -> Self:
+        """Takes the number of durations in each bucket that has any."""
+        return cls(sum(count << LANE * bucket for bucket, count in counts.items()))
 
     @classmethod
     def from_json(cls, stored: Mapping[str, int]) -> Self:
-        return cls({int(bucket): count for bucket, count in stored.items()})
+        return cls.of_counts({int(bucket): count for bucket, count in stored.items()})
 
     def to_json(self) -> dict[str, int]:
         """Returns what a JSONField stores: the counts by number of the bucket."""
-        return {str(bucket): count for bucket, count in sorted(self.counts.items())}
+        return {str(bucket): count for bucket, count in self.counts.items()}
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> Self:
+        return cls(int.from_bytes(stored[1:], "little") << LANE * stored[0]) if stored else cls()
+
+    def to_bytes(self) -> bytes:
+        """Returns what a BinaryField stores: the number of the first bucket that has any, and the lanes from there."""
+        if not self.lanes:
+            return b""
+        first = next(iter(self.counts))
+        lanes = self.lanes >> LANE * first
+        return bytes([first]) + lanes.to_bytes((lanes.bit_length() + 7) // 8, "little")
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Returns the number of durations in each bucket that has any, shortest first."""
+        size = LANE // 8
+        lanes = self.lanes.to_bytes(BUCKETS * size, "little")
+        counts = (int.from_bytes(lanes[size * bucket : size * (bucket + 1)], "little") for bucket in range(BUCKETS))
+        return {bucket: count for bucket, count in enumerate(counts) if count}
 
     @property
     def total(self) -> int:
-        return sum(self.counts.values())
+        return self.lanes % ((1 << LANE) - 1)  # the sum of the lanes, as casting out nines gives a sum of digits
 
     def __add__(self, other: "Histogram") -> "Histogram":
-        return Histogram(Counter(self.counts) + Counter(other.counts))
+        return Histogram(self.lanes + other.lanes)
 
     def percentile(self, percent: float) -> float | None:
         """Returns the milliseconds that this percentage of the durations does not exceed, interpolated in its bucket.
@@ -60,7 +92,7 @@ class Histogram:
         Returns None if there are no durations.
         """
         wanted, below = self.total * percent / 100, 0
-        for bucket, count in sorted(self.counts.items()):
+        for bucket, count in self.counts.items():
             if below + count >= wanted:
                 return float(GROWTH ** (bucket + (wanted - below) / count))
             below += count

@@ -23,12 +23,13 @@ from gateway.money import EXACT, ExactDecimalField, LossyValueError
 from ..ledger.record_columns import ROLLED_UP
 from ..models import NO_ALIAS, DailyUsage, Generation, UsageWatermark, Wallet
 from . import route_hours
+from .times import Kind, Times, counts_by, times_of_row
 
 logger = logging.getLogger(__name__)
 
 TRAIL = timedelta(minutes=1)
 EVERY_SECONDS = 30.0
-BATCH_RECORDS = 5000  # take some 20 ms in the database, for which SQLite's write lock is held
+BATCH_RECORDS = 5000  # take some 40 ms in the database, for which SQLite's write lock is held
 RECORDS_PER_BEAT = 20_000
 RECORDS_PER_MAINTENANCE = 1_000_000
 ACCOUNTS_PER_ROUND = 100
@@ -218,11 +219,11 @@ def _roll_batch(barrier: Barrier, trail: timedelta, wanted: int) -> int:
         if mark is None or mark.rolled_until >= safe:
             return 0
         tail = Generation.objects.filter(account_id=barrier.account_id, created_at__gt=mark.rolled_until)
-        times = tail.filter(created_at__lte=safe).order_by("created_at", "id").values_list("created_at", flat=True)
-        until = next(iter(times[wanted - 1 : wanted]), safe)  # records of the same moment stay in one batch
+        moments = tail.filter(created_at__lte=safe).order_by("created_at", "id").values_list("created_at", flat=True)
+        until = next(iter(moments[wanted - 1 : wanted]), safe)  # records of the same moment stay in one batch
         batch = tail.filter(created_at__lte=until)
         found = list(sums_by(batch, *GROUP))
-        _add(barrier.account_id, found)
+        _add(barrier.account_id, found, _times_by_group(batch))
         # Ordered, so that it is read from one end of the index: `exists()` may scan the whole table.
         later = tail.filter(created_at__gt=safe).order_by("created_at", "id").values_list("created_at")[:1]
         is_all = until == safe and not later
@@ -247,26 +248,54 @@ def sums_by(records: QuerySet[Generation], *group: str) -> QuerySet[Generation, 
     return added_up
 
 
-def _add(account_id: UUID, found: list[dict[str, Any]]) -> None:
+def _times_by_group(records: QuerySet[Generation]) -> dict[tuple[Any, ...], Times]:
+    """Counts the durations of the records of each row."""
+    found: dict[tuple[Any, ...], dict[str, dict[int, int]]] = {}
+    first, *others = counts_by(records, *GROUP)
+    for row in first.union(*others, all=True):
+        found.setdefault(_group(row), {}).setdefault(row["kind"], {})[row["bucket"]] = row["counted"]
+    return {group: Times.of_counts(counts) for group, counts in found.items()}
+
+
+def _group(found: dict[str, Any]) -> tuple[Any, ...]:
+    """Returns the values that a row has in the columns of the group."""
+    usual: dict[str, Any] = {"alias_id": NO_ALIAS, "energy_source": "", "tags": ""}
+    return tuple(found[name] or usual[name] if name in usual else found[name] for name in GROUP)
+
+
+def _add(account_id: UUID, found: list[dict[str, Any]], times_of: dict[tuple[Any, ...], Times]) -> None:
     """Adds sums to the account's rows, in Python, because additions there cannot overflow."""
     days = {row["day"] for row in found}
     stored = DailyUsage.objects.filter(account_id=account_id, day__in=days) if days else ()
     rows = {tuple(getattr(row, name) for name in GROUP): row for row in stored}
     changed = []
     for sums in found:
-        group = {name: sums[name] for name in GROUP}
-        group["alias_id"] = sums["alias_id"] or NO_ALIAS
-        group |= {"energy_source": sums["energy_source"] or "", "tags": sums["tags"] or ""}
-        row = rows.get(tuple(group.values())) or DailyUsage(account_id=account_id, **group, **_ZEROS)
+        group = _group(sums)
+        row = rows.get(group)
+        if row is None:
+            row = DailyUsage(account_id=account_id, **dict(zip(GROUP, group, strict=True)), **_ZEROS)
+        _add_times(row, times_of[group])
         for name in SUMS:
             setattr(row, name, _plus(getattr(row, name), sums[SUM_PREFIX + name]))
         changed.append(row)
     DailyUsage.objects.bulk_create(
-        changed, batch_size=1000, update_conflicts=True, unique_fields=["account", *GROUP], update_fields=list(SUMS)
+        changed,
+        batch_size=1000,
+        update_conflicts=True,
+        unique_fields=["account", *GROUP],
+        update_fields=[*SUMS, *Kind],
     )
 
 
-_ZEROS: dict[str, Any] = {name: Decimal(0) if name in EXACT_SUMS else 0 for name in SUMS}
+_ZEROS: dict[str, Any] = {name: Decimal(0) if name in EXACT_SUMS else 0 for name in SUMS} | dict.fromkeys(Kind, b"")
+
+
+def _add_times(row: DailyUsage, times: Times) -> None:
+    """Adds to a row's histograms, or drops them if a version without histograms has added to the row's sums."""
+    stored = times_of_row(row.requests, *(getattr(row, kind) for kind in Kind))
+    columns = dict.fromkeys(Kind) if stored is None else (stored + times).to_columns()
+    for kind, histogram in columns.items():
+        setattr(row, kind, histogram)
 
 
 def _plus(total: Any, figure: Any) -> Any:

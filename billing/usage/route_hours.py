@@ -11,7 +11,7 @@ from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
 
-from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, When
+from django.db.models import Case, Count, F, IntegerField, QuerySet, When
 from django.db.models.functions import TruncHour
 from django.utils import timezone
 
@@ -22,19 +22,10 @@ from gateway.server.turns import take_turns
 from ..ledger.endings import PROVIDER_FAILURES
 from ..models import Generation
 from .histograms import Histogram, bucket_in_sql
+from .times import PACED, PER_THOUSAND_TOKENS, TIMED
 
 HOURS = 24
 FEWEST_REQUESTS = 20  # below this a figure would tell about single requests
-FEWEST_TOKENS = 10  # shorter answers often arrive in one piece, which tells nothing of the speed
-
-_Q_TIMED = Q(fallback_reason=None, first_token_ms__isnull=False)  # after failover, the time has other routes' in it
-_Q_PACED = _Q_TIMED & Q(
-    ending=Generation.Ending.FINISHED,
-    completion_tokens__gte=FEWEST_TOKENS,
-    duration_ms__gt=F("first_token_ms"),
-    usage_estimated=False,
-)
-_PER_THOUSAND = (F("duration_ms") - F("first_token_ms")) * 1000 / F("completion_tokens")
 
 
 class RouteKey(NamedTuple):
@@ -108,8 +99,8 @@ def count_records(records: QuerySet[Generation], after: datetime | None) -> None
         .annotate(
             hour=TruncHour("created_at", tzinfo=UTC),
             is_failed=Case(When(ending__in=PROVIDER_FAILURES, then=1), default=0, output_field=IntegerField()),
-            first=Case(When(_Q_TIMED, then=bucket_in_sql(F("first_token_ms"))), output_field=IntegerField()),
-            pace=Case(When(_Q_PACED, then=bucket_in_sql(_PER_THOUSAND)), output_field=IntegerField()),
+            first=Case(When(TIMED, then=bucket_in_sql(F("first_token_ms"))), output_field=IntegerField()),
+            pace=Case(When(PACED, then=bucket_in_sql(PER_THOUSAND_TOKENS)), output_field=IntegerField()),
         )
         .values_list("hour", "provider", "model", "region", "is_failed", "first", "pace")
         .annotate(requests=Count("id"))
@@ -123,8 +114,8 @@ def _add(grouped: Iterable[tuple[Any, ...]]) -> None:
         part = RouteCounts(
             0 if is_failed else requests,
             requests if is_failed else 0,
-            Histogram() if first is None else Histogram({first: requests}),
-            Histogram() if pace is None else Histogram({pace: requests}),
+            Histogram() if first is None else Histogram.of_counts({first: requests}),
+            Histogram() if pace is None else Histogram.of_counts({pace: requests}),
         )
         key = HourOfRoute(*at)
         found[key] = found[key] + part if key in found else part

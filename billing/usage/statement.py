@@ -214,26 +214,46 @@ def lines(
 
     Entries after the number `newest_seq`, which is the present one by default, are left to the next statement.
     """
+    for record, entry in booked(account, period, totals, newest_seq=newest_seq):
+        if record is not None:
+            yield _record_line(record, entry)
+    yield _total_line(account, period, totals)
+
+
+def booked(
+    account: Account, period: Period, totals: StatementTotals, *, newest_seq: int | None = None
+) -> Iterator[tuple[Generation | None, LedgerEntry | None]]:
+    """Yields the period's records, oldest first, each with its ledger entry, and then its grants and corrections.
+
+    Fills `totals` on the way, and leaves out later entries as `lines` does.
+    """
     if newest_seq is None:  # entries up to this one are committed, with their records
         newest_seq = Wallet.objects.get(pk=account.pk).seq
-    booked = PeriodEntries()
+    entries = PeriodEntries()
     for record in _records(account.pk, period):
         entry: LedgerEntry | None = getattr(record, "ledger_entry", None)
         if entry is not None and entry.seq > newest_seq:
             continue
         if entry is not None:
-            booked.add(entry)
+            entries.add(entry)
         totals.add(record)
-        yield _record_line(record, entry)
-    before = _add_credits(booked, account.pk, period, newest_seq)
-    if booked.first is None or booked.last is None:
+        yield record, entry
+    before = None
+    for credit in _credits(account.pk, period):
+        if credit.seq > newest_seq:
+            continue
+        if credit.created_at >= period.since:
+            entries.add(credit)
+            yield None, credit
+        elif before is None or credit.seq > before.seq:
+            before = credit
+    if entries.first is None or entries.last is None:
         totals.opening_balance = totals.closing_balance = _balance_before(account.pk, period, before)
     else:
-        totals.opening_balance = booked.first.balance_after - booked.first.amount
-        totals.closing_balance = booked.last.balance_after
-    totals.credits = booked.credits
+        totals.opening_balance = entries.first.balance_after - entries.first.amount
+        totals.closing_balance = entries.last.balance_after
+    totals.credits = entries.credits
     release("default")
-    yield _total_line(account, period, totals)
 
 
 def _records(account_id: UUID, period: Period) -> Iterator[Generation]:
@@ -261,19 +281,18 @@ def _read(block: QuerySet[Generation]) -> Iterator[Generation]:
         yield from made
 
 
-def _add_credits(booked: PeriodEntries, account_id: UUID, period: Period, newest_seq: int) -> LedgerEntry | None:
-    """Adds the period's grants and corrections to `booked`, and returns the last one before the period."""
-    before = None
+def _credits(account_id: UUID, period: Period) -> Iterator[LedgerEntry]:
+    """Yields the grants and corrections up to the end of the period, in no particular order."""
     # `> ''` rather than `IS NOT NULL`: both databases then use the index of the few entries with a reference.
-    credits_ = LedgerEntry.objects.filter(account_id=account_id, reference__gt="", created_at__lte=period.until)
-    for entry in credits_.order_by("reference").iterator(BLOCK_ROWS):
-        if entry.seq > newest_seq:
-            continue
-        if entry.created_at >= period.since:
-            booked.add(entry)
-        elif before is None or entry.seq > before.seq:
-            before = entry
-    return before
+    credits_ = LedgerEntry.objects.filter(account_id=account_id, created_at__lte=period.until).order_by("reference")
+    last: str | None = ""
+    while True:
+        block = list(credits_.filter(reference__gt=last)[:BLOCK_ROWS])
+        release("default")
+        yield from block
+        if len(block) < BLOCK_ROWS:
+            return
+        last = block[-1].reference
 
 
 def _balance_before(account_id: UUID, period: Period, credit: LedgerEntry | None) -> Decimal:
@@ -411,13 +430,19 @@ def _bound(name: str, text: str, at: time) -> datetime:
 
 def write(path: Path, account: Account, period: Period, format_: str) -> StatementTotals:
     """Writes an account's statement to a file, which gets its name only once it is complete. Raises OSError."""
-    totals, part = StatementTotals(), path.with_name(f".{path.name}.part")
+    totals = StatementTotals()
+    write_blocks(path, FORMATS[format_].blocks(lines(account, period, totals)))
+    return totals
+
+
+def write_blocks(path: Path, blocks: Iterable[str]) -> None:
+    """Writes blocks of text to a file, which gets its name only once it is complete. Raises OSError."""
+    part = path.with_name(f".{path.name}.part")
     try:
         with part.open("w", encoding="utf-8", newline="") as file:
-            file.writelines(FORMATS[format_].blocks(lines(account, period, totals)))
+            file.writelines(blocks)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-    return totals

@@ -234,10 +234,10 @@ def hourly(scope: Scope, days: Days, *by: GroupColumn, parts: Sequence[Scope] = 
         created_at__lt=days.before,
     )
     merged: dict[tuple[datetime, tuple[Any, ...]], Totals] = {}
-    for found in sums_by(records, "hour", *_columns(by)).iterator(ROWS_AT_ONCE):
+    for found in sums_by(records, "hour", *columns_of(by)).iterator(ROWS_AT_ONCE):
         take_turns()
         part = _read(found)
-        for group in _groups(found, by, scope.tag):
+        for group in groups_of(found, by, scope.tag):
             at = found["hour"], group
             merged[at] = merged[at] + part if at in merged else part
     return [(hour, Row(part, **dict(zip(by, group, strict=True)))) for (hour, group), part in merged.items()]
@@ -250,7 +250,7 @@ def _parts(
     for found in select(scope, days, by, parts).iterator(ROWS_AT_ONCE):
         take_turns()
         part = _read(found)
-        for group in _groups(found, by, scope.tag):
+        for group in groups_of(found, by, scope.tag):
             yield group, part
 
 
@@ -275,12 +275,12 @@ def failures_by(failures: QuerySet[FailureDay], *columns: str) -> Iterator[tuple
         yield tuple(group), Totals(errors=int(errors), unserved=int(left))
 
 
-def _columns(by: tuple[GroupColumn, ...]) -> tuple[str, ...]:
+def columns_of(by: tuple[GroupColumn, ...]) -> tuple[str, ...]:
     """Returns the columns of rows and records to group by: all tags of a request are in one."""
     return tuple("tags" if each is GroupColumn.TAG else each for each in by)
 
 
-def _groups(found: dict[str, Any], by: tuple[GroupColumn, ...], only: str | None) -> Iterator[tuple[Any, ...]]:
+def groups_of(found: dict[str, Any], by: tuple[GroupColumn, ...], only: str | None) -> Iterator[tuple[Any, ...]]:
     """Yields the groups that a row counts in: one, or one for each of its tags, or only the one of the scope's tag."""
     if GroupColumn.TAG not in by:
         yield _group(found, by)
@@ -299,6 +299,17 @@ def select(
     scope: Scope, days: Days, by: tuple[GroupColumn, ...] = (), parts: Sequence[Scope] = ()
 ) -> QuerySet[Any, dict[str, Any]]:
     """Selects rolled-up rows and the sums of the tail, in one statement."""
+    rows, tail = rows_and_tail(scope, days, parts)
+    group = ("account_id", *columns_of(by))  # there is only one account: without `by`, it puts all into one group
+    sums = {SUM_PREFIX + name: Sum(name) for name in SUMS}
+    rolled_up: QuerySet[Any, dict[str, Any]] = rows.order_by().values(*group).annotate(**sums)
+    return rolled_up.union(sums_by(tail, *group), all=True)
+
+
+def rows_and_tail(
+    scope: Scope, days: Days, parts: Sequence[Scope] = ()
+) -> tuple[QuerySet[DailyUsage], QuerySet[Generation]]:
+    """Returns queries for rolled-up rows and for the records after the watermark, to be combined in one statement."""
     # The statement reads the watermark again; this read only shows the planner how short the tail is.
     watermark = UsageWatermark.objects.filter(account_id=scope.account_id)
     seen = watermark.values_list("rolled_until", flat=True).first() or BEGINNING
@@ -311,11 +322,7 @@ def select(
         created_at__lt=days.before,
     )
     some = _any_of(part.of_rows for part in parts)
-    rows = DailyUsage.objects.filter(some, **scope.of_rows, day__range=(days.first, days.last))
-    group = ("account_id", *_columns(by))  # there is only one account: without `by`, it puts all into one group
-    sums = {SUM_PREFIX + name: Sum(name) for name in SUMS}
-    rolled_up: QuerySet[Any, dict[str, Any]] = rows.order_by().values(*group).annotate(**sums)
-    return rolled_up.union(sums_by(tail, *group), all=True)
+    return DailyUsage.objects.filter(some, **scope.of_rows, day__range=(days.first, days.last)), tail
 
 
 def _any_of(parts: Iterable[dict[str, Any]]) -> Q:

@@ -48,10 +48,12 @@ def _measures(currency: str) -> tuple[Measure, ...]:
         Measure("tokens", "Tokens", "", attrgetter("tokens")),
         Measure("energy", "Energy", "Wh", attrgetter("energy_wh"), attrgetter("energy_known")),
         Measure("carbon", "Carbon", "g CO₂e", attrgetter("carbon_gco2e"), attrgetter("carbon_known")),
-        Measure("latency", "Latency", "s", attrgetter("mean_seconds"), attrgetter("duration_known"), is_mean=True),
+        Measure(
+            "latency", "Average latency", "s", attrgetter("mean_seconds"), attrgetter("duration_known"), is_mean=True
+        ),
         Measure(
             "first-token",
-            "Time to first token",
+            "Average time to first token",
             "s",
             attrgetter("mean_first_token_seconds"),
             attrgetter("first_token_known"),

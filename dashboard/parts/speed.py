@@ -1,10 +1,17 @@
-"""Prepares a route's measured figures for pages: each as a number, and as a small chart of the last 24 hours."""
+"""Prepares measured speed for pages: a route's, with charts of the last 24 hours, and that of an account's usage."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 
+from billing.funds import PeriodBefore
+from billing.usage.percentiles import TimesRead
 from billing.usage.route_hours import RouteCounts, RouteFigures
+from billing.usage.statistics import Days
+from billing.usage.times import Times
+
+from .groups import Group
 
 BAR, HEIGHT = 4, 20  # in the units of the chart's viewBox: the distance of two bars, and the height of the chart
 
@@ -27,6 +34,18 @@ class RouteSpeed:
     success: Measured
 
 
+@dataclass(frozen=True, slots=True)
+class PeriodSpeed:
+    """Holds how long the requests of a period took, and those of the period before if that can be compared.
+
+    `since` is the first day of the period whose times are known, or None if all are.
+    """
+
+    now: Times
+    before: Times | None = None
+    since: date | None = None
+
+
 NOTHING_MEASURED = RouteSpeed(*[Measured(None)] * 3)
 
 
@@ -37,6 +56,21 @@ def speed_of(figures: RouteFigures) -> RouteSpeed:
         _measured(figures, lambda counts: counts.tokens_per_second, "tokens a second"),
         _measured(figures, lambda counts: counts.success_percent, "%", full=100),
     )
+
+
+def speed_of_periods(times: TimesRead, days: Days, before: PeriodBefore | None = None) -> PeriodSpeed:
+    """Compares the times of the days with those of the period before, if all of its days are known."""
+    return PeriodSpeed(
+        times.of(days),
+        times.of(before.days) if before is not None and times.since <= before.days.first else None,
+        times.since if times.since > days.first else None,
+    )
+
+
+def times_of_lines(times: Mapping[Group, Times], listed: Collection[Group]) -> list[Times]:
+    """Returns the times of each listed group, and last those of all others, which `lines_of` shows if there are any."""
+    others = sum((own for group, own in times.items() if group not in listed), Times())
+    return [*(times.get(group, Times()) for group in listed), others]
 
 
 def _measured(

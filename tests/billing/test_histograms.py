@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 
 import pytest
 from django.db.models import IntegerField, Value
@@ -34,9 +35,11 @@ def test_a_sum_is_the_histogram_of_all_durations(some: list[int], others: list[i
 
 
 @given(DURATIONS)
-def test_it_is_read_back_from_json_as_it_was_stored(durations: list[int]) -> None:
+def test_it_is_read_back_as_it_was_stored(durations: list[int]) -> None:
     histogram = Histogram.of(durations)
     assert Histogram.from_json(json.loads(json.dumps(histogram.to_json()))) == histogram
+    assert Histogram.from_bytes(histogram.to_bytes()) == histogram
+    assert histogram.counts == Counter(map(bucket_of, durations))
 
 
 @given(DURATIONS)
@@ -48,6 +51,13 @@ def test_a_higher_percentile_is_not_lower(durations: list[int]) -> None:
 def test_no_durations_have_no_percentile() -> None:
     assert Histogram().percentile(50) is None
     assert Histogram().total == 0
+    assert Histogram.from_bytes(Histogram().to_bytes()) == Histogram()
+
+
+def test_the_number_of_the_first_bucket_fits_a_byte() -> None:
+    assert BUCKETS <= 256
+    longest = Histogram.of([LONGEST])
+    assert (longest.to_bytes(), Histogram.from_bytes(longest.to_bytes())) == (bytes([BUCKETS - 1, 1]), longest)
 
 
 def test_what_is_outside_counts_as_the_shortest_or_the_longest() -> None:

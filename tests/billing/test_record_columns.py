@@ -9,6 +9,7 @@ from billing.usage import statement
 from billing.usage.recomputation import COSTS, FOOTPRINT, Record
 from billing.usage.rollups import GROUP, KNOWN_BY, SINCE_THE_FIRST_DAY, SUMS
 from billing.usage.statistics import Totals
+from billing.usage.times import Kind
 from catalogue.pricing import Footprint
 
 STORED = [column for column in RECORD_COLUMNS if not column.is_computed]
@@ -77,7 +78,7 @@ def test_money_names_the_column_of_its_currency() -> None:
 
 
 def test_the_daily_sums_have_a_column_for_each_figure_and_for_its_count() -> None:
-    of_a_day = {field.attname for field in DailyUsage._meta.concrete_fields} - {"id", "account_id", *GROUP}
+    of_a_day = {field.attname for field in DailyUsage._meta.concrete_fields} - {"id", "account_id", *GROUP, *Kind}
     assert set(SUMS) == of_a_day
     assert {column.counted_by for column in ROLLED_UP} <= of_a_day
     assert of_a_day == {field.name for field in fields(Totals)} - {"errors", "unserved"}

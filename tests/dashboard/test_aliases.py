@@ -343,9 +343,13 @@ def test_a_deleted_alias_of_somebody_else_is_not_there(client: Client, alias: Al
 
 def test_an_alias_shows_its_statistics(member: Client, account: Account, alias: Alias) -> None:
     assert "No requests in the last 30 days." in words(member, address(alias))
-    serve(account, alias_id=alias.pk, model="test/echo")
+    serve(account, duration_ms=60_000, first_token_ms=30_000)
+    serve(account, alias_id=alias.pk, model="test/echo", first_token_ms=300)
     serve(account, alias_id=alias.pk, model="test/echo", region="DEFRA", carbon_gco2e=None)
     text = words(member, address(alias))
+    assert (
+        "Latency, p50 0.83 s p95: 0.86 s Time to first token, p50 0.29 s p95: 0.3 s Output, median 380 tokens/s" in text
+    )
     assert "Requests 2 Tokens 2,400 2,000 in, 400 out Cost < 0.01 EUR" in text
     assert "known for 1 of 2" in text
     assert "sim/test/echo/DEFRA 1 1,000 / 200 0.0007" in text

@@ -13,7 +13,7 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from accounts import keys
 from accounts.models import Account, User
 from billing.funds import BalanceStatus
-from billing.models import BudgetAlert, Generation
+from billing.models import BudgetAlert, DailyUsage, Generation
 from billing.policies import Holder, set_policy
 from catalogue import loader
 from catalogue.models import ExchangeRate, Region
@@ -21,8 +21,9 @@ from catalogue.routing import quota, snapshot
 from dashboard import overview
 from gateway.templatetags import figures
 from tests.billing.records import MEMBER, fail, key_of, open_for, serve
+from tests.billing.timeline import advance_all
 from tests.catalogue import model, region
-from tests.dashboard.usage import seen, used
+from tests.dashboard.usage import day_ago, seen, used
 from tests.factories import forget_snapshot
 from tests.listing import catalogue
 from tests.page_text import plain
@@ -154,14 +155,40 @@ def test_unknown_energy_is_a_dash_and_not_zero(page: Page, account: Account) -> 
     serve(account, energy_wh=None, carbon_gco2e=None)
     text = page.text()
     assert "known for 0 of 1" in text
-    assert text.count('title="unknown"') == 3  # energy and carbon in the sums; no stream had a first token
+    assert text.count('title="unknown"') == 4  # energy and carbon in the sums; no stream had a first token, or a speed
 
 
-def test_the_time_to_first_token_is_the_median_of_recent_streams(page: Page, account: Account) -> None:
+@pytest.mark.parametrize("is_rolled_up", [False, True])
+def test_speed_is_percentiles_of_all_requests_compared_with_the_period_before(
+    page: Page, account: Account, is_rolled_up: bool
+) -> None:
+    Account.objects.update(created_at=timezone.now() - timedelta(days=90))
     for milliseconds in (None, 200, 300, 9000):
-        serve(account, first_token_ms=milliseconds)
-    assert read(account)["median_first_token_seconds"] == Decimal("0.3")
-    assert "Time to first token, median 0.3 s of recent streams" in seen(page.text())
+        used(account, 1, first_token_ms=milliseconds, duration_ms=10_000)
+    for _ in range(3):
+        used(account, 40, first_token_ms=600, duration_ms=20_000)
+    if is_rolled_up:
+        advance_all()
+    text = seen(page.text())
+    assert f"Latency, p50 9.9 s p95: 10 s {figures.MINUS}48 %" in text
+    assert f"Time to first token, p50 0.29 s p95: 9.3 s {figures.MINUS}53 %" in text
+    assert "Output, median 21 tokens/s +110 %" in text
+    assert "How speed is measured" in text
+
+
+def test_days_that_were_rolled_up_without_histograms_are_not_compared(page: Page, account: Account) -> None:
+    Account.objects.update(created_at=timezone.now() - timedelta(days=90))
+    for days in (1, 20, 40):
+        used(account, days, first_token_ms=600, duration_ms=20_000)
+    advance_all()
+    DailyUsage.objects.filter(day=day_ago(40)).update(latency=None)
+    text = seen(page.text())
+    assert "Latency, p50 19 s p95: 20 s Time to first token" in text
+    assert "no data before" not in text
+    DailyUsage.objects.filter(day=day_ago(20)).update(latency=None)
+    text = seen(page.text())
+    assert "Latency, p50 19 s" in text
+    assert f"Latency, time to first token and output have no data before {day_ago(19):%-d %b %Y}." in text
 
 
 def test_sums_cover_thirty_days(account: Account) -> None:
@@ -330,9 +357,9 @@ def test_the_number_of_queries_does_not_grow_with_what_is_listed(
     for number in range(5):
         serve(account)
         keys.issue(account, name=f"key {number}")
-    # Queries: session, user, accounts; records, failures, times, wallet; by day with errors, by model, by key with
-    # names, with watermarks; alerts of budgets.
-    with django_assert_num_queries(3 + 4 + 3 + 2 + 3 + 1):
+    # Queries: session, user, accounts; records, failures, wallet; by day with errors, by model, by key with names, and
+    # times, with watermarks; alerts of budgets.
+    with django_assert_num_queries(3 + 3 + 3 + 2 + 3 + 2 + 1):
         page.text()
 
 

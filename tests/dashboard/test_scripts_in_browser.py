@@ -50,10 +50,12 @@ def test_a_chart_shows_the_measure_that_the_keyboard_chooses_in_the_colours_of_t
         page.keyboard.press("ArrowRight")
         expect(page.get_by_role("radio", name="Requests")).to_be_checked()
         expect(page.get_by_role("img", name=re.compile(r"^Requests by day .* The peak is 3, on "))).to_be_visible()
-        page.get_by_role("radio", name="Latency").check()
-        expect(page.get_by_role("img", name=re.compile(r"^Latency by day .* The peak is [^ ]+ s, on "))).to_be_visible()
+        page.get_by_role("radio", name="Average latency").check()
+        expect(
+            page.get_by_role("img", name=re.compile(r"^Average latency by day .* The peak is [^ ]+ s, on "))
+        ).to_be_visible()
         assert len(colours(page.locator("canvas"))) >= 3
-        assert row(page, "Latency and errors by model", "sim/test/echo").startswith("sim/test/echo 2 0 0.0 % 0.0")
+        assert row(page, "Speed and errors by model", "sim/test/echo").startswith("sim/test/echo 2 0 0.0 % 0.0")
         page.emulate_media(color_scheme="dark")
         page.wait_for_function("() => matchMedia('(prefers-color-scheme: dark)').matches")
         canvas = page.locator("canvas")

@@ -1,4 +1,4 @@
-"""The usage page shows latency, time to first token and errors, by model, key and region and by day."""
+"""The usage page shows latency, time to first token, output speed and errors, by model, key and region and by day."""
 
 from typing import Any
 
@@ -7,6 +7,8 @@ from django.test import Client
 
 from accounts.models import Account
 from billing.models import DailyUsage, FailureDay
+from catalogue.pricing import Usage
+from dashboard import usage
 from gateway.errors import InsufficientCredits, ProviderError
 from gateway.observing.request_events import Outcome
 from tests.billing.records import fail, key_of, open_for
@@ -35,33 +37,55 @@ def failed(account: Account, requests: int, days: int = 0, **columns: Any) -> No
 
 
 @pytest.mark.parametrize("is_rolled_up", [False, True])
-def test_means_are_those_of_the_records_rolled_up_or_not(member: Client, account: Account, is_rolled_up: bool) -> None:
+def test_figures_are_those_of_the_records_rolled_up_or_not(
+    member: Client, account: Account, is_rolled_up: bool
+) -> None:
     used(account, duration_ms=1000, first_token_ms=100)
     used(account, 1, duration_ms=2000, first_token_ms=None)
     used(account, 1, duration_ms=3000, first_token_ms=300, model="test/other", region="DEFRA")
     if is_rolled_up:
         assert advance_all() == 3
     html = page(member)
-    assert rows(html, "speed") == ["sim/test/echo 2 0 0.0 % 1.5 0.1", "sim/test/other 1 0 0.0 % 3 0.3"]
-    assert rows(html, "speed-days") == [
-        f"{day_ago():%a %-d %b %Y} 1 0 0.0 % 1 0.1",
-        f"{day_ago(1):%a %-d %b %Y} 2 0 0.0 % 2.5 0.3",
+    assert rows(html, "speed") == [
+        "sim/test/echo 2 0 0.0 % 1.1 / 2 0.1 / 0.11 220",
+        "sim/test/other 1 0 0.0 % 3.1 / 3.3 0.29 / 0.3 76",
     ]
-    assert rows(page(member, by="region"), "speed") == ["FRPAR 2 0 0.0 % 1.5 0.1", "DEFRA 1 0 0.0 % 3 0.3"]
+    assert rows(html, "speed-days") == [
+        f"{day_ago():%a %-d %b %Y} 1 0 0.0 % 1 / 1 0.1 / 0.11 220",
+        f"{day_ago(1):%a %-d %b %Y} 2 0 0.0 % 2 / 3.3 0.29 / 0.3 76",
+    ]
+    assert rows(page(member, by="region"), "speed") == [
+        "FRPAR 2 0 0.0 % 1.1 / 2 0.1 / 0.11 220",
+        "DEFRA 1 0 0.0 % 3.1 / 3.3 0.29 / 0.3 76",
+    ]
     measures = chart(member, days="7")["measures"]
     assert measures["latency"]["values"][0][-3:] == [None, 2, 1]
     assert measures["latency"]["is_mean"] is True
     assert "The peak is 3 s, on" in measures["latency"]["summary"]
     assert measures["first-token"]["values"][0][-3:] == [None, None, 0.1]
-    assert measures["first-token"]["note"] == "Time to first token is known for 2 of 3 requests."
+    assert measures["first-token"]["note"] == "Average time to first token is known for 2 of 3 requests."
 
 
-def test_days_that_were_rolled_up_before_times_were_are_not_zero(member: Client, account: Account) -> None:
+def test_days_that_were_rolled_up_without_times_are_not_zero(member: Client, account: Account) -> None:
     used(account, 1, duration_ms=1000, first_token_ms=100)
     assert advance_all() == 1
-    DailyUsage.objects.update(duration_known=0, duration_ms=0, first_token_known=0, first_token_ms=0)
-    assert rows(page(member), "speed") == ["sim/test/echo 1 0 0.0 % unknown unknown"]
-    assert chart(member)["measures"]["latency"]["note"] == "Latency is known for 0 of 1 requests."
+    DailyUsage.objects.update(duration_known=0, duration_ms=0, first_token_known=0, first_token_ms=0, latency=None)
+    html = page(member)
+    assert rows(html, "speed") == ["sim/test/echo 1 0 0.0 % unknown unknown unknown"]
+    assert seen(html).count(f"have no data before {day_ago():%-d %b %Y}.") == 2
+    assert chart(member)["measures"]["latency"]["note"] == "Average latency is known for 0 of 1 requests."
+
+
+def test_groups_that_are_not_listed_have_their_percentiles_in_the_last_line(
+    member: Client, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage, "MOST_LINES", 1)
+    used(account, duration_ms=1000, first_token_ms=100, usage=Usage(2000, 400))
+    for seconds in (3, 5):
+        used(account, duration_ms=seconds * 1000, first_token_ms=None, model=f"test/m{seconds}")
+    first, others = rows(page(member), "speed")
+    assert first.startswith("sim/test/echo 1 0 0.0 % 1 / ")
+    assert others == "2 others All of them are in the CSV. 2 0 0.0 % 3.3 / 5.3 unknown unknown"
 
 
 def test_the_error_rate_is_of_all_that_was_asked(member: Client, account: Account) -> None:
@@ -74,8 +98,8 @@ def test_the_error_rate_is_of_all_that_was_asked(member: Client, account: Accoun
     failed(account, 5, 1, status=404, outcome=Outcome.REFUSED, endpoint="generation/<generation_id>")
     failed(open_for("stranger@example.com", name="Foreign"), 5, 1)
     html = page(member)
-    assert rows(html, "speed") == ["sim/test/echo 8 4 50.0 % 1 0.1"]
-    assert rows(html, "speed-days") == [f"{day_ago(1):%a %-d %b %Y} 8 4 50.0 % 1 0.1"]
+    assert rows(html, "speed") == ["sim/test/echo 8 4 50.0 % 1 / 1 0.1 / 0.11 220"]
+    assert rows(html, "speed-days") == [f"{day_ago(1):%a %-d %b %Y} 8 4 50.0 % 1 / 1 0.1 / 0.11 220"]
     assert rows(html, "groups") == ["sim/test/echo 6 6,000 / 1,200 0.0050 100.0 % unknown unknown Requests"]
     assert chart(member, days="7")["measures"]["errors"]["values"] == [[None] * 5 + [50.0, None]]
 
@@ -86,19 +110,19 @@ def test_errors_are_shown_even_if_nothing_was_served(member: Client, account: Ac
     failed(account, 2, provider="", model="", region="", status=404, outcome=Outcome.REFUSED)
     html = page(member)
     assert rows(html, "speed") == [
-        "sim/test/gone 3 3 100.0 % unknown unknown",
-        "not routed 2 2 100.0 % unknown unknown",
+        "sim/test/gone 3 3 100.0 % unknown unknown unknown",
+        "not routed 2 2 100.0 % unknown unknown unknown",
     ]
     assert rows(html, "groups") == rows(html, "days") == []
     assert "Requests 0" in words(member, "/usage")
     by_key = rows(page(member, by="key"), "speed")
     assert [line.split(" sk-gw-")[0] for line in by_key] == ["other", "test"]
     assert rows(page(member, by="region"), "speed") == [
-        "FRPAR 3 3 100.0 % unknown unknown",
-        "not routed 2 2 100.0 % unknown unknown",
+        "FRPAR 3 3 100.0 % unknown unknown unknown",
+        "not routed 2 2 100.0 % unknown unknown unknown",
     ]
-    assert rows(page(member, key=str(other.pk)), "speed") == ["sim/test/gone 3 3 100.0 % unknown unknown"]
-    assert rows(page(member, by="alias"), "speed") == ["no alias 5 5 100.0 % unknown unknown"]
+    assert rows(page(member, key=str(other.pk)), "speed") == ["sim/test/gone 3 3 100.0 % unknown unknown unknown"]
+    assert rows(page(member, by="alias"), "speed") == ["no alias 5 5 100.0 % unknown unknown unknown"]
 
 
 def test_requests_that_were_not_routed_come_last_and_lead_to_their_failures(member: Client, account: Account) -> None:

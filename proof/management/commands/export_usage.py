@@ -1,5 +1,6 @@
 """Writes the records of a period, of one account or of all, with a last line that reconciles them with the ledger."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -8,11 +9,13 @@ from django.core.management.base import CommandError, CommandParser
 
 from accounts.management.arguments import account_from
 from accounts.models import Account
-from billing.usage.statement import FORMATS, InvalidPeriod, Period, StatementTotals, lines, write
+from billing.usage import focus
+from billing.usage.statement import FORMATS, InvalidPeriod, Period, StatementTotals, lines, write_blocks
 from gateway.management.base import OperatorCommand
 from gateway.money import plain
 from proof.exports import NotLogged, lines_with_proofs
 
+FOCUS = "focus"
 UNRECONCILED = "The records do not add up with the ledger: see the last line, and run verify_ledger."
 
 
@@ -30,7 +33,17 @@ class Command(OperatorCommand):
         bound = "inclusive: a day (2026-10-30, in UTC) or an RFC 3339 date-time with an offset"
         parser.add_argument("--since", required=True, metavar="D", help=bound)
         parser.add_argument("--until", required=True, metavar="D", help=bound)
-        parser.add_argument("--format", choices=list(FORMATS), default="csv")
+        parser.add_argument("--format", choices=[*FORMATS, FOCUS], default="csv")
+        parser.add_argument(
+            "--focus-version",
+            choices=list(focus.COLUMNS),
+            help=f"of --format focus; {focus.DEFAULT_VERSION} by default",
+        )
+        parser.add_argument(
+            "--granularity",
+            choices=list(focus.GRANULARITIES),
+            help=f"of --format focus: what a row sums up; {focus.DEFAULT_GRANULARITY} by default",
+        )
         parser.add_argument("--proofs", action="store_true", help="with --format jsonl: add leaves and their proofs")
         parser.add_argument(
             "--checkpoint-size", type=int, metavar="N", default=0, help="prove consistency with this older checkpoint"
@@ -47,32 +60,32 @@ class Command(OperatorCommand):
             raise CommandError(str(error)) from None
         if options["proofs"] and (options["all"] or options["format"] != "jsonl"):
             raise CommandError("--proofs needs an ACCOUNT and --format jsonl.")
+        for name in ("focus-version", "granularity"):
+            if options[name.replace("-", "_")] is not None and options["format"] != FOCUS:
+                raise CommandError(f"--{name} needs --format focus.")
         if options["all"]:
-            self._write_files(options["directory"], period, options["format"])
+            self._write_files(options["directory"], period, options)
             return
         account, totals = account_from(options["account"]), StatementTotals()
-        if options["proofs"]:
-            statement = lines_with_proofs(account, period, totals, options["checkpoint_size"])
-        else:
-            statement = lines(account, period, totals)
         try:
-            for block in FORMATS[options["format"]].blocks(statement):
+            for block in _blocks(account, period, totals, options):
                 self.stdout.write(block, ending="")
         except NotLogged as error:
             raise CommandError(str(error)) from None
         if not totals.reconciled:
             raise CommandError(UNRECONCILED)
 
-    def _write_files(self, directory: Path, period: Period, format_: str) -> None:
+    def _write_files(self, directory: Path, period: Period, options: dict[str, Any]) -> None:
         """Writes a file for each account and prints a line for each. Raises CommandError if some do not add up."""
         unreconciled: list[UUID] = []
+        suffix = "focus.csv" if options["format"] == FOCUS else options["format"]
         try:
             directory.mkdir(parents=True, exist_ok=True)
             for account in list(
                 Account.objects.order_by("name")
             ):  # `lines` gives the connection back between its blocks
-                path = directory / f"{account.pk}.{format_}"
-                totals = write(path, account, period, format_)
+                path, totals = directory / f"{account.pk}.{suffix}", StatementTotals()
+                write_blocks(path, _blocks(account, period, totals, options))
                 if not totals.reconciled:
                     unreconciled.append(account.pk)
                 cost = f"{plain(totals.cost.total)} {account.currency}"
@@ -81,3 +94,21 @@ class Command(OperatorCommand):
             raise CommandError(f"{error.filename or directory}: {error.strerror}") from None
         if unreconciled:
             raise CommandError(f"{UNRECONCILED} Accounts: {', '.join(map(str, unreconciled))}")
+
+
+def _blocks(account: Account, period: Period, totals: StatementTotals, options: dict[str, Any]) -> Iterator[str]:
+    """Returns the text of an account's records in the format of the options, which fills `totals` as it is read."""
+    if options["format"] == FOCUS:
+        version, granularity = options["focus_version"], options["granularity"]
+        return focus.blocks(
+            account,
+            period,
+            totals,
+            version=version or focus.DEFAULT_VERSION,
+            granularity=granularity or focus.DEFAULT_GRANULARITY,
+        )
+    if options["proofs"]:
+        statement = lines_with_proofs(account, period, totals, options["checkpoint_size"])
+    else:
+        statement = lines(account, period, totals)
+    return FORMATS[options["format"]].blocks(statement)

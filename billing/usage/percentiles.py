@@ -1,0 +1,75 @@
+"""Reads how long requests took by UTC days and by groups: from rolled-up rows and the tail, as `statistics` does."""
+
+from dataclasses import dataclass, field
+from datetime import date
+from itertools import groupby
+from typing import Any
+
+from django.db.models import BinaryField, CharField, F, IntegerField, QuerySet, Value
+from django.db.models.functions import Cast
+
+from gateway.server.turns import take_turns
+
+from .statistics import ONE_DAY, ROWS_AT_ONCE, Days, GroupColumn, Scope, columns_of, groups_of, rows_and_tail
+from .times import Kind, Times, counts_by, times_of_row
+
+Group = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class TimesRead:
+    """Holds times by day, and by group.
+
+    They begin on the day `since`. Earlier days have requests that a version without histograms rolled up, so that their
+    times are unknown.
+    """
+
+    since: date
+    by_day: dict[date, Times] = field(default_factory=dict)
+    by_group: dict[Group, Times] = field(default_factory=dict)
+
+    def of(self, days: Days) -> Times:
+        """Adds up the times of these days."""
+        return sum((times for day, times in self.by_day.items() if days.first <= day <= days.last), Times())
+
+
+def read_times(scope: Scope, days: Days, *by: GroupColumn, before: Days | None = None) -> TimesRead:
+    """Returns times by day, those of the period before too, and by group without it. It needs two SELECTs."""
+    wanted = Days(days.first if before is None else before.first, days.last)
+    found = TimesRead(wanted.first)
+    rows = _select(scope, wanted, by).iterator(ROWS_AT_ONCE)
+    for day, of_day in groupby(rows, lambda row: row["day"]):  # newest first
+        total, groups = Times(), dict[Group, Times]()
+        for row in of_day:
+            take_turns()
+            part = _read(row)
+            if part is None:
+                found.since = day + ONE_DAY
+                return found
+            total += part
+            for group in groups_of(row, by, scope.tag) if day >= days.first else ():
+                groups[group] = groups.get(group, Times()) + part
+        found.by_day[day] = total
+        for group, times in groups.items():
+            found.by_group[group] = found.by_group.get(group, Times()) + times
+    return found
+
+
+def _select(scope: Scope, days: Days, by: tuple[GroupColumn, ...]) -> QuerySet[Any, dict[str, Any]]:
+    """Selects rolled-up rows with their histograms, and the tail's counts by bucket, in one statement."""
+    rows, tail = rows_and_tail(scope, days)
+    group = ("day", *columns_of(by))
+    columns = (*group, "kind", "bucket", "counted", *Kind)
+    stored = rows.order_by().annotate(
+        kind=Value("", CharField()), bucket=Value(0, IntegerField()), counted=F("requests")
+    )
+    nothing: dict[str, Any] = {kind.value: Cast(Value(None), BinaryField()) for kind in Kind}
+    counts = [part.annotate(**nothing).values(*columns) for part in counts_by(tail, *group)]
+    rows_and_counts: QuerySet[Any, dict[str, Any]] = stored.values(*columns).union(*counts, all=True)
+    return rows_and_counts.order_by("-day")
+
+
+def _read(row: dict[str, Any]) -> Times | None:
+    if row["kind"]:
+        return Times.of_counts({row["kind"]: {row["bucket"]: row["counted"]}})
+    return times_of_row(row["counted"], *(row[kind] for kind in Kind))
