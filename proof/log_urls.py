@@ -5,10 +5,11 @@ from django.urls import path, re_path
 from . import log_views
 
 # `x001/x234/067` is tile 1234067; `067.p/12` is its first 12 hashes.
-NUMBER = r"(?P<number>(?:x[0-9]{3}/){0,5}[0-9]{3})(?:\.p/(?P<width>[1-9][0-9]{0,2}))?"
+NUMBER = r"(?P<number>(?:x(?!000)[0-9]{3}/(?:x[0-9]{3}/){0,4})?[0-9]{3})(?:\.p/(?P<width>[1-9][0-9]{0,2}))?"
 
 urlpatterns = [
     path("checkpoint", log_views.checkpoint, name="log-checkpoint"),
     path("key", log_views.key, name="log-key"),
-    re_path(rf"^tile/(?P<level>0|[1-9][0-9]?)/{NUMBER}$", log_views.tile, name="log-tile"),
+    re_path(rf"^tile/(?P<level>0|[1-9][0-9]?)/{NUMBER}\Z", log_views.tile, name="log-tile"),
+    re_path("", log_views.missing),
 ]

@@ -3,51 +3,58 @@
 See c2sp.org/tlog-tiles. The entries are not public: a tile has only their hashes.
 """
 
-from django.http import Http404, HttpRequest, HttpResponse
+from http import HTTPStatus
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 
 from . import log_key, receipts, sequencer
 from .merkle import HASH_BYTES, TILE_HEIGHT, TILE_WIDTH
-from .models import LogCheckpoint
 
 TEXT = "text/plain; charset=utf-8"
 FOREVER = "public, max-age=31536000, immutable"
 BRIEFLY = "public, max-age=5"
 
 
+@csrf_exempt  # or the refusal of a POST would be a page that sets a cookie
 @require_safe
-def checkpoint(_request: HttpRequest) -> HttpResponse:
+def checkpoint(request: HttpRequest) -> HttpResponse:
     """Answers the published checkpoint as a signed note."""
-    return _answer(_published().note.encode(), TEXT, BRIEFLY)
+    published = receipts.published()
+    return missing(request) if published is None else _answer(published.note.encode(), TEXT, BRIEFLY)
 
 
+@csrf_exempt
 @require_safe
-def key(_request: HttpRequest) -> HttpResponse:
+def key(request: HttpRequest) -> HttpResponse:
     """Answers the verifier keys of the log's signature lines, one a line."""
     known = log_key.current()
     if known is None:
-        raise Http404
+        return missing(request)
     return _answer("".join(f"{each}\n" for each in known.verifier_keys).encode(), TEXT, BRIEFLY)
 
 
+@csrf_exempt
 @require_safe
-def tile(_request: HttpRequest, level: str, number: str, width: str | None = None) -> HttpResponse:
+def tile(request: HttpRequest, level: str, number: str, width: str | None = None) -> HttpResponse:
     """Answers the hashes of a tile, or the first `width` of them, if the published tree has them."""
+    published = receipts.published()
     wanted, position = int(width or TILE_WIDTH), int(number.replace("x", "").replace("/", ""))
-    hashes_of_level = _published().size >> TILE_HEIGHT * int(level)
+    hashes_of_level = 0 if published is None else published.size >> TILE_HEIGHT * int(level)
     if position * TILE_WIDTH + wanted > hashes_of_level or (width is not None and wanted >= TILE_WIDTH):
-        raise Http404
+        return missing(request)
     hashes = sequencer.read_tile(int(level), position)
     return _answer(hashes[: wanted * HASH_BYTES], "application/octet-stream", FOREVER)
 
 
-def _published() -> LogCheckpoint:
-    found = receipts.published()
-    if found is None:
-        raise Http404
-    return found
+@csrf_exempt
+@require_safe
+def missing(_request: HttpRequest, **_path: str) -> HttpResponse:
+    """Answers 404 in a line, since programs read it."""
+    return _answer(b"not found\n", TEXT, BRIEFLY, HTTPStatus.NOT_FOUND)
 
 
-def _answer(content: bytes, content_type: str, cache: str) -> HttpResponse:
+def _answer(content: bytes, content_type: str, cache: str, status: int = HTTPStatus.OK) -> HttpResponse:
     headers = {"Cache-Control": cache, "Access-Control-Allow-Origin": "*"}
-    return HttpResponse(content, content_type=content_type, headers=headers)
+    return HttpResponse(content, content_type=content_type, headers=headers, status=status)

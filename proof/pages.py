@@ -1,8 +1,9 @@
 """Lets members download what proves their bill: the receipt of a request, and a statement with proofs."""
 
 import orjson
+from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import get_object_or_404
+from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 
 from billing.models import Generation
@@ -18,12 +19,13 @@ from .api import ReceiptQuery
 
 @signed_in_page("GET")
 def record_receipt(request: HttpRequest, generation_id: str) -> HttpResponse:
-    """Answers the receipt as the API does. Answers 404 until the log has the entry."""
+    """Answers the receipt as the API does. Until there is one, leads back to the request's page."""
     record = get_object_or_404(Generation, pk=parse_generation_id(generation_id))
     account_context(request, record.account_id)
     receipt = receipts.receipt_of(record.pk)
     if receipt is None:
-        raise Http404
+        messages.info(request, "This request has no receipt yet. Try again in a minute.")
+        return redirect("usage-record", generation_id=record.public_id)
     body = orjson.dumps(receipt.body(record.public_id), option=orjson.OPT_INDENT_2)
     headers = {"Content-Disposition": f'attachment; filename="{record.public_id}.receipt.json"'}
     return HttpResponse(body, content_type="application/json", headers=headers)

@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from .notes import ED25519_COSIGNATURE, ML_DSA_44, InvalidNote, VerifierKey
 
 NOBODY = "none"
+MOST_NAME_BYTES = 200
 COSIGNATURES = (ED25519_COSIGNATURE, ML_DSA_44)
 
 
@@ -66,25 +67,32 @@ def current() -> Policy:
     return _read(settings.LOG_POLICY)
 
 
-def parse(text: str) -> Policy:
-    """Reads a policy file. Raises InvalidPolicy with the number of the line."""
-    policy, members, has_quorum = Policy(), set[str](), False
-    for number, line in enumerate(text.split("\n"), 1):
+def parse(content: bytes) -> Policy:
+    """Reads a policy file. Raises InvalidPolicy with the number of the line.
+
+    Octets above 127 have no meaning: names that differ in them are different names.
+    """
+    policy, members, logs, has_quorum = Policy(), set[str](), set[bytes](), False
+    for number, line in enumerate(content.decode(errors="surrogateescape").split("\n"), 1):
         words = re.split(r"[ \t]+", line.strip(" \t"))
         try:
+            if character := re.search(r"[\x00-\x08\x0b-\x1f\x7f]", line):
+                raise InvalidPolicy(f"it has the control character {character[0]!r}")
             match words:
                 case [word, *_] if not word or word.startswith("#"):
                     pass
                 case ["log", key] | ["log", key, _]:
-                    VerifierKey.from_text(key)  # its own log: verifiers need the line, the gateway does not
+                    _add_log(logs, key)
                 case ["witness", name, key] | ["witness", name, key, _]:
                     _add_witness(policy, name, key, words[3] if len(words) > 3 else "")
                 case ["group", name, fewest, *names] if names:
                     _add_group(policy, members, name, fewest, names)
-                case ["quorum", name] if not has_quorum:
+                case ["quorum", _] if has_quorum:
+                    raise InvalidPolicy("it is a second quorum")
+                case ["quorum", name]:
                     policy.quorum, has_quorum = _known(policy, name, or_nobody=True), True
                 case _:
-                    raise InvalidPolicy("it is no line of a policy, or a second quorum")
+                    raise InvalidPolicy("it is not a line of a policy")
         except (InvalidPolicy, InvalidNote) as error:
             raise InvalidPolicy(f"line {number}: {error}") from None
     if not has_quorum:
@@ -94,26 +102,40 @@ def parse(text: str) -> Policy:
 
 def _read(path: Path) -> Policy:
     try:
-        return parse(path.read_text(encoding="utf-8", errors="surrogateescape"))
+        policy = parse(path.read_bytes())
     except OSError as error:
-        raise ImproperlyConfigured(f"LOG_POLICY: {path}: {error.strerror}") from None
+        raise ImproperlyConfigured(f"LOG_POLICY: {path}: {error.strerror}.") from None
     except InvalidPolicy as error:
-        raise ImproperlyConfigured(f"LOG_POLICY: {path}: {error}.") from None
+        words = f"{error}".rstrip(".").encode(errors="surrogateescape").decode(errors="backslashreplace")
+        raise ImproperlyConfigured(f"LOG_POLICY: {path}: {words}.") from None
+    if not policy.is_met({witness.name for witness in policy.witnesses.values() if witness.url}):
+        raise ImproperlyConfigured(f"LOG_POLICY: {path}: its quorum needs witnesses that have no URL.")
+    return policy
+
+
+def _add_log(logs: set[bytes], key: str) -> None:
+    """Checks the line of a log, which verifiers need. The gateway knows its own log."""
+    log = _verifier_key(key)
+    if log.public in logs:
+        raise InvalidPolicy(f"{log.name} has the key of another log")
+    logs.add(log.public)
 
 
 def _add_witness(policy: Policy, name: str, key: str, url: str) -> None:
-    witness = Witness(_new(policy, name), VerifierKey.from_text(key), url.rstrip("/"))
+    witness = Witness(_new(policy, name), _verifier_key(key), url.rstrip("/"))
     if witness.key.kind not in COSIGNATURES:
         raise InvalidPolicy(f"the key of {name} is no key for cosignatures")
     if any(each.key.public == witness.key.public for each in policy.witnesses.values()):
         raise InvalidPolicy(f"{name} has the key of another witness")
-    if url and not re.fullmatch(r"https?://\S+", url):
+    if url and not re.fullmatch(r"https?://.+", url):
         raise InvalidPolicy(f"the URL of {name} does not begin with https:// or http://")
     policy.witnesses[name] = witness
 
 
 def _add_group(policy: Policy, members: set[str], name: str, fewest: str, names: list[str]) -> None:
-    count = {"all": len(names), "any": 1}.get(fewest) or (int(fewest) if re.fullmatch(r"[1-9]\d*", fewest) else 0)
+    count = {"all": len(names), "any": 1}.get(fewest) or (
+        int(fewest) if re.fullmatch(r"[1-9][0-9]{0,8}", fewest) else 0
+    )
     if not 1 <= count <= len(names):
         raise InvalidPolicy(f"{fewest} is neither `all` nor `any` nor a number from 1 to {len(names)}")
     for member in names:
@@ -121,6 +143,16 @@ def _add_group(policy: Policy, members: set[str], name: str, fewest: str, names:
             raise InvalidPolicy(f"{member} is in a group already")
         members.add(member)
     policy.groups[_new(policy, name)] = Group(count, tuple(names))
+
+
+def _verifier_key(text: str) -> VerifierKey:
+    try:
+        is_short = len(text.partition("+")[0].encode()) <= MOST_NAME_BYTES
+    except UnicodeEncodeError:
+        raise InvalidPolicy("the name of the key is not UTF-8") from None
+    if not is_short:
+        raise InvalidPolicy(f"the name of the key is longer than {MOST_NAME_BYTES} bytes")
+    return VerifierKey.from_text(text)
 
 
 def _new(policy: Policy, name: str) -> str:

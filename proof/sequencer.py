@@ -29,7 +29,7 @@ EVERY_SECONDS = 10.0
 MOST_LEAVES = 500  # of one transaction
 MOST_ROUNDS = 10  # of one call in a worker
 LOCK = zlib.crc32(b"inference-gateway transparency log")
-OFFER_AGAIN = timedelta(seconds=30)
+OFFER_AGAIN = timedelta(seconds=30)  # longer than asking the witnesses takes
 
 
 def advance() -> bool:
@@ -103,20 +103,35 @@ def sign(key: LogKey) -> None:
 def publish(key: LogKey) -> None:
     """Publishes the newest signed head once its quorum of witnesses has cosigned it.
 
-    No connection to the database is held while the witnesses are asked.
+    No connection to the database and no lock is held while the witnesses are asked.
     """
-    now = timezone.now()
-    waiting = LogCheckpoint.objects.filter(published_at=None).exclude(note="").order_by("-size").first()
+    waiting = _claimed()
     if waiting is None:
-        return
-    is_due = Q(offered_at=None) | Q(offered_at__lt=now - OFFER_AGAIN)
-    if not LogCheckpoint.objects.filter(is_due, pk=waiting.pk).update(offered_at=now):
         return
     note, has_quorum = witnesses.cosigned(Checkpoint.from_note(waiting.note), key, read_tile)
     published_at = timezone.now() if has_quorum else None
-    LogCheckpoint.objects.filter(pk=waiting.pk).update(note=note, published_at=published_at)
     former = LogCheckpoint.objects.filter(size__lt=waiting.size)
-    (former if has_quorum else former.filter(published_at=None)).delete()
+    with transaction.atomic():
+        LogCheckpoint.objects.filter(pk=waiting.pk).update(note=note, published_at=published_at)
+        (former if has_quorum else former.filter(published_at=None)).delete()
+
+
+def _claimed() -> LogCheckpoint | None:
+    """Returns the newest signed head that is not published, which no other process then takes to the witnesses.
+
+    Returns None if there is none, or if a head was taken there a moment ago: a process is waiting for the witnesses, or
+    it waited in vain.
+    """
+    with transaction.atomic():
+        if not _has_lock():
+            return None
+        now, unpublished = timezone.now(), LogCheckpoint.objects.filter(published_at=None)
+        if unpublished.filter(offered_at__gt=now - OFFER_AGAIN).exists():
+            return None
+        waiting = unpublished.exclude(note="").order_by("-size").first()
+        if waiting is not None:
+            unpublished.filter(pk=waiting.pk).update(offered_at=now)
+        return waiting
 
 
 def tree_size() -> int:

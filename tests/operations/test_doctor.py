@@ -16,8 +16,9 @@ from pytest_django import Settings
 from responses import matchers
 
 from catalogue.loader import release
+from gateway.management.checks import CheckDoubtful, CheckFailed
 from operations.management.commands import doctor
-from operations.management.commands.doctor import CheckDoubtful, CheckFailed, _provider
+from operations.management.commands.doctor import _provider
 from tests.conftest import PROVIDER_KEYS
 from tests.factories import forget_snapshot
 from tests.routes import offer_of, route, upstream

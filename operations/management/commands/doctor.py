@@ -24,6 +24,7 @@ from catalogue.routing import snapshot
 from catalogue.routing.routes import Snapshot, Upstream
 from gateway.fastpath.http_client import UpstreamRequest
 from gateway.management.base import OperatorCommand, explain
+from gateway.management.checks import CheckDoubtful, CheckFailed, more_checks
 from gateway.operator import operator
 from gateway.server import settings_warnings
 from inference.dialects import DIALECTS
@@ -37,21 +38,13 @@ NOT_THERE = (404, 405)
 EMPTY_CALL_REJECTED = (400, 422)
 
 
-class CheckFailed(Exception):
-    """Describes a fault and what to do about it."""
-
-
-class CheckDoubtful(Exception):
-    """Describes something that may be intended, and what to do if it is not."""
-
-
 class Command(OperatorCommand):
     only_reads = True
     help = (
         "Checks what the gateway needs (settings, database, migrations, partitions of records, cache, disk, mail, the "
-        "address for buying credit, the catalogue and its age, clocks, each provider's address and credential), and "
-        "prints what to do. Exits 1 if a line is WRONG; a line with LOOK may be intended. It requests each provider's "
-        "list of models, or sends a call without content; neither costs anything."
+        "address for buying credit, the catalogue and its age, the transparency log, clocks, each provider's address "
+        "and credential), and prints what to do. Exits 1 if a line is WRONG; a line with LOOK may be intended. It "
+        "requests each provider's list of models, or sends a call without content; neither costs anything."
     )
     requires_system_checks: list[str] = []
 
@@ -78,6 +71,7 @@ def _checks() -> Iterator[tuple[str, Callable[[], str]]]:
     yield from (("catalogue", _catalogue), ("release", _catalogue_age))
     if settings.OIDC_GROUPS:
         yield "groups", _groups
+    yield from more_checks.items()
     if snapshot.is_loaded():
         for name, upstream in _providers_by_address(snapshot.current()):
             yield f"provider {name}", partial(_provider, upstream)
