@@ -23,7 +23,7 @@ from . import log_key, merkle, witnesses
 from .leaves import LeafWriter
 from .log_key import LogKey
 from .models import Leaf, LogCheckpoint, LoggedAccount, Tile
-from .notes import Checkpoint, TreeHead
+from .notes import Checkpoint, TreeHead, without_unknown
 
 EVERY_SECONDS = 10.0
 MOST_LEAVES = 500  # of one transaction
@@ -83,7 +83,7 @@ def append(key: LogKey, most: int = MOST_LEAVES) -> bool:
 def sign(key: LogKey) -> None:
     """Signs the newest head, which has been committed before, with each key that has not signed it yet.
 
-    A new key thus signs at once, and not only the next head.
+    After a rotation the new key thus signs at once, a former one no longer does, and the cosignatures stay.
     """
     newest = LogCheckpoint.objects.order_by("-size").first()
     if newest is None:
@@ -91,11 +91,13 @@ def sign(key: LogKey) -> None:
     head, now = TreeHead(key.origin, newest.size, bytes(newest.root)), int(time.time())
     known = Checkpoint.from_note(newest.note) if newest.note else None
     signatures = known.signatures if known is not None and known.head == head else ()
-    signed_by = {each.key_id for each in signatures}
+    own = without_unknown(signatures, key.verifier_keys)
+    signed_by = {each.key_id for each in own}
     for signer in key.signers:
         if signed_by.isdisjoint(each.key_id for each in signer.verifier_keys):
-            signatures += signer.sign(head, now)
-    note = Checkpoint(head, signatures).note
+            own += signer.sign(head, now)
+    cosignatures = [each for each in signatures if each.name != key.origin]
+    note = Checkpoint(head, (*own, *cosignatures)).note
     if note != newest.note:
         LogCheckpoint.objects.filter(pk=newest.pk, note=newest.note).update(note=note)
 

@@ -123,7 +123,7 @@ def test_a_batch_takes_as_many_queries_with_one_entry_as_with_many() -> None:
             booked = len(queries)
             sequencer.append(KEY)
         counts.append(len(queries) - booked)
-    assert counts[0] == counts[1] <= 14
+    assert counts[0] == counts[1] <= 15
     check_leaves()
 
 
