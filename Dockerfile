@@ -23,6 +23,7 @@ COPY docs docs
 COPY gateway gateway
 COPY inference inference
 COPY operations operations
+COPY proof proof
 COPY reference reference
 COPY simulator simulator
 COPY static static

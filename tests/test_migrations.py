@@ -26,7 +26,10 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def originals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Uses the original migrations: tests migrate back to one, and a squashed migration cannot be undone in part."""
+    """Uses the original migrations: tests migrate back to one, and a squashed migration cannot be undone in part.
+
+    They then migrate every app, since undoing a migration of billing also undoes those that depend on it.
+    """
     use_originals(monkeypatch)
 
 
@@ -35,9 +38,9 @@ def test_requests_do_not_queue_behind_a_migrations_lock() -> None:
     with closing(foreign_connection()) as other:
         other.execute("LOCK TABLE billing_dailyusage IN ACCESS SHARE MODE")
         with override_settings(MIGRATION_LOCK_TIMEOUT=0.05), pytest.raises(CommandError, match=r"for 0\.05 seconds"):
-            call_command("migrate", "billing", verbosity=0)
+            call_command("migrate", verbosity=0)
     assert lock_timeout() == "0"
-    call_command("migrate", "billing", verbosity=0)
+    call_command("migrate", verbosity=0)
     assert lock_timeout() == "0"
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(energy_wh_low) FROM billing_dailyusage")
@@ -55,7 +58,7 @@ def test_what_is_left_of_an_index_whose_building_failed_is_built_anew() -> None:
     call_command("migrate", "billing", "0006", verbosity=0)
     with connection.cursor() as cursor:
         cursor.execute("CREATE INDEX generation_flagged ON billing_generation (id)")
-    call_command("migrate", "billing", verbosity=0)
+    call_command("migrate", verbosity=0)
     with connection.cursor() as cursor:
         cursor.execute("SELECT indexdef FROM pg_indexes WHERE indexname = 'generation_flagged'")
         assert "WHERE (NOT (flags IS NULL))" in cursor.fetchone()[0]
@@ -71,7 +74,7 @@ def test_a_threshold_becomes_a_line_of_the_balance_which_is_told_if_its_mail_was
         )
     without = new_account()
     call_command("migrate", "billing", "0024", verbosity=0)
-    call_command("migrate", "billing", verbosity=0)
+    call_command("migrate", verbosity=0)
     lines = {line.account_id: line for line in BalanceLine.objects.all()}
     assert {line.amount for line in lines.values()} == {5}
     states = {pk: (line.balance, line.crossed_at is None, line.told_at is None) for pk, line in lines.items()}

@@ -62,6 +62,7 @@ OURS = {
     (405, "invalid_request_error", "method_not_allowed", None),
     (426, "invalid_request_error", "upgrade_required", None),
     (402, "invalid_request_error", "budget_exceeded", None),
+    (404, "not_found", "receipt_not_ready", None),
     (403, "permission_error", "policy_denied", "model"),
     (409, "invalid_request_error", "idempotency_in_progress", None),
     (409, "invalid_request_error", "idempotency_replayed", None),
@@ -73,6 +74,7 @@ PASSING = {"provider_unavailable", "provider_error", "service_unavailable", "ide
     "provider_timeout",
     "rate_limit_exceeded",
     "internal_server_error",
+    "receipt_not_ready",
 }
 
 
