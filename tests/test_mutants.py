@@ -27,6 +27,7 @@ AREAS = {
     "idempotency",
     "fallbacks",
     "management",
+    "proof",
 }
 
 
