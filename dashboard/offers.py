@@ -18,8 +18,10 @@ from django.utils import timezone
 
 from accounts.models import ApiKey
 from accounts.policies import policies_of_key
+from billing.usage.percentiles import read_times
 from billing.usage.route_hours import figures_of
-from billing.usage.statistics import Days, GroupColumn, Scope, Totals, breakdown
+from billing.usage.statistics import Days, GroupColumn, Scope
+from billing.usage.times import Times
 from catalogue import listing, price_history
 from catalogue.listing import Info, View, auto_info, is_allowed, servable, served_now
 from catalogue.models import Modality
@@ -307,18 +309,15 @@ def model_detail(request: HttpRequest, canonical_id: str) -> HttpResponse:
     chosen = request.GET.get("route", next(iter(choices), ""))
     if chosen not in (*choices, ""):
         raise Http404
-    own = {}
+    own: dict[Any, Times] = {}
     if current:
-        days = Days.until(now, OWN_DAYS)
-        for row in breakdown(
-            Scope(current.account.pk, model=canonical_id), days, GroupColumn.PROVIDER, GroupColumn.REGION
-        ):
-            own[row.provider, row.region] = row.totals
+        scope = Scope(current.account.pk, model=canonical_id)
+        own = read_times(scope, Days.until(now, OWN_DAYS), GroupColumn.PROVIDER, GroupColumn.REGION).by_group
     ids = [line.route.id for line in model.routes]
     context = {
         "model": model,
-        "routes": [(line, own.get((line.offer.upstream.slug, line.route.locode), Totals())) for line in model.routes],
-        "has_own_times": any(totals.first_token_known for totals in own.values()),
+        "routes": [(line, own.get((line.offer.upstream.slug, line.route.locode), Times())) for line in model.routes],
+        "has_own_times": any(times.first_token_p50 is not None for times in own.values()),
         "offers": sorted(
             {line.offer.id: line.offer for line in model.routes}.values(),
             key=lambda offer: offer.upstream.name.lower(),

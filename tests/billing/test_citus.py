@@ -57,7 +57,9 @@ def obstacles() -> Iterator[str]:
             for key in keys(model):
                 if DISTRIBUTION_COLUMN not in key:
                     yield f"{table}: unique ({', '.join(key)})"
-        for field in (each for each in model._meta.fields if isinstance(each, ForeignKey) and each.db_constraint):
+        for field in (field for field in model._meta.fields if isinstance(field, ForeignKey)):
+            if not field.db_constraint:  # type: ignore[attr-defined]  # django-stubs does not know it
+                continue
             if field.related_model in DISTRIBUTED and (model not in DISTRIBUTED or field.column != DISTRIBUTION_COLUMN):
                 yield f"{table}: {field.column} refers to {field.related_model._meta.db_table}"
 

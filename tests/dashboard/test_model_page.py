@@ -238,10 +238,10 @@ def test_the_accounts_own_time_to_the_first_token_is_beside_it(member: Client) -
     route: dict[str, Any] = {"provider": "sim", "model": "test/cached", "region": "FRPAR"}
     serve(theirs, **route, first_token_ms=9_000)
     assert "Yours" not in plain(speeds(member, "cached"))
-    for milliseconds in (300, 500):
+    for milliseconds in (400, 400, 9_000):
         serve(mine, **route, first_token_ms=milliseconds)
     paris, frankfurt = plain(speeds(member, "cached")).split("Sim · ")[1:]
-    assert "few requests 0.4 few requests" in paris
+    assert re.search(r"few requests 0\.(39|4|41) few requests", paris)  # the median
     assert "few requests – unknown few requests" in frankfurt  # noqa: RUF001
 
 
