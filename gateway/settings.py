@@ -208,7 +208,7 @@ if not {*GATEWAY_GRID_SOURCES} <= {"entsoe", "energy-charts", "carbonintensity"}
 
 # The transparency log (`proof`). django-environ would look up a name after a leading `$` of the key.
 LOG_KEY = os.environ.get("LOG_KEY", "").strip()
-LOG_KEY_FILE = VAR_DIR / "log_key"
+LOG_KEY_FILE = BASE_DIR / env.str("LOG_KEY_FILE", "var/log_key")
 LOG_POLICY = _file("LOG_POLICY")
 
 BIND = env.str("BIND", "127.0.0.1")

@@ -1,4 +1,4 @@
-"""Reads and writes the log's key: one line of JSON, in the environment (`LOG_KEY`) or in `var/log_key`.
+"""Reads and writes the log's key: one line of JSON, in the environment (`LOG_KEY`) or in a file (`LOG_KEY_FILE`).
 
 It holds the log's origin, the seeds of the keys that sign (the newest first), and the key of the keyed hashes that
 stand for accounts and API keys, which stays the same when the signing key is rotated. It is never in the database.
@@ -19,7 +19,7 @@ from .notes import Signer, VerifierKey
 
 SEED_BYTES = 32
 MOST_SIGNERS = 2  # the new key and the one before it, until verifiers know the new one
-_WANTED = "LOG_KEY is the line that `manage.py log_key create` prints or writes to var/log_key."
+_WANTED = "LOG_KEY is the line that `manage.py log_key create` prints or writes to LOG_KEY_FILE."
 
 
 class LogKeyExists(Exception):

@@ -34,7 +34,8 @@ SCRATCH, POSTGRES_PORT = "TEST_SCRATCH", "TEST_POSTGRES_PORT"
 # These are the gateway's variables (docs/settings.md): a developer's shell or .env must not change what tests see.
 OURS = (
     "DATABASE_URL DATABASE_REPLICA_URL DATABASE_TRANSACTION_POOLING CACHE_URL SECRET_KEY SECRET_KEY_FALLBACKS DEBUG "
-    f"ALLOWED_HOSTS PUBLIC_URL EMAIL_URL EMAIL_FROM BIND PORT WEB_CONCURRENCY ENV_FILE {POSTGRES_PORT}"
+    "ALLOWED_HOSTS PUBLIC_URL EMAIL_URL EMAIL_FROM LOG_KEY LOG_KEY_FILE LOG_POLICY BIND PORT WEB_CONCURRENCY ENV_FILE "
+    f"{POSTGRES_PORT}"
 ).split()
 
 
@@ -207,6 +208,7 @@ def prepare(database: str) -> None:
         "GATEWAY_IP_RATE": "off",
         "NO_PROXY": "127.0.0.1,localhost",
         "DATABASE_URL": f"sqlite:///{folder / 'unused.sqlite3'}",
+        "LOG_KEY_FILE": str(folder / "no-log-key"),  # the checkout's own log is not that of the tests
     }
     if database == "postgres":
         server = PrivatePostgres.in_memory()

@@ -98,6 +98,7 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "SECRET_KEY": SECRET,
         "DATABASE_URL": f"sqlite:///{folder / 'demo.sqlite3'}",
         "GATEWAY_SPOOL_DIR": str(folder / "spool"),
+        "LOG_KEY_FILE": str(folder / "log_key"),
     }
     return {key: value for key, value in os.environ.items() if key != "PUBLIC_URL"} | own
 

@@ -45,6 +45,7 @@ Value = str | int | bool | Decimal | None
 Line = dict[str, Value]
 
 _OF_A_RECORD = exported(Export.STATEMENT)
+SIGNED_NOTE = "log_checkpoint"
 # Some programs read columns by their number, so this order stays, and new columns go to the end.
 _FIRST_COLUMNS = (
     "line",
@@ -100,7 +101,7 @@ _FIRST_COLUMNS = (
     "tags",
     "log_index",
     # of the last line
-    "log_checkpoint",
+    SIGNED_NOTE,
 )
 STATEMENT_COLUMNS = (*_FIRST_COLUMNS, *(name for name in _OF_A_RECORD if name not in _FIRST_COLUMNS))
 
@@ -350,7 +351,7 @@ def _total_line(account: Account, period: Period, totals: StatementTotals) -> Li
         "credits": totals.credits,
         "closing_balance": totals.closing_balance,
         "reconciled": totals.reconciled,
-        "log_checkpoint": log_checkpoint(),
+        SIGNED_NOTE: log_checkpoint(),
     }
 
 
@@ -361,7 +362,7 @@ def csv_blocks(lines: Iterable[Line], columns: Sequence[str] = STATEMENT_COLUMNS
     writer.writerow(columns)
     for line in lines:
         take_turns()
-        writer.writerow([_cell(line.get(column)) for column in columns])
+        writer.writerow([_cell(column, line.get(column)) for column in columns])
         if block.tell() >= BLOCK_CHARACTERS:
             yield block.getvalue()
             block.seek(0)
@@ -388,8 +389,11 @@ def jsonl_blocks(lines: Iterable[Line]) -> Iterator[str]:
     yield "".join(block)
 
 
-def _cell(value: Value) -> str:
-    """Writes a CSV cell. Text that a spreadsheet would run gets an apostrophe in front; numbers such as -1 do not."""
+def _cell(column: str, value: Value) -> str:
+    """Writes a CSV cell. Text that a spreadsheet would run gets an apostrophe in front; numbers such as -1 do not.
+
+    A signed note stays as it is, because its signatures would not verify otherwise. No customer can change it.
+    """
     match value:
         case None:
             return ""
@@ -400,7 +404,7 @@ def _cell(value: Value) -> str:
         case int():
             return str(value)
         case str():
-            return BEFORE_FORMULA.sub("'", value)
+            return value if column == SIGNED_NOTE else BEFORE_FORMULA.sub("'", value)
 
 
 class Format(NamedTuple):

@@ -21,6 +21,7 @@ OWN_VARIABLES = frozenset(
         "RECORD_YEARS",
         "MIGRATION_LOCK_TIMEOUT",
         "LOG_KEY",
+        "LOG_KEY_FILE",
         "LOG_POLICY",
         "EMAIL_FROM",
         "OIDC_CLIENT_ID",

@@ -86,6 +86,13 @@ def test_what_a_server_served_is_exported_and_reconciles(account: Customer) -> N
     assert Decimal(total["closing_balance"]) == 105 - sum(Decimal(record["cost"] or 0) for record in records)
 
 
+def test_the_checkpoint_of_the_log_is_written_as_it_was_signed(acme: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    note = "gateway.example/log\n1\n+SJGwQmKuWGYRVMUX8DoP5li+bB6u2QJ00XldVGTUZE=\n\n- gateway.example/log AAAA\n"
+    monkeypatch.setattr(statement, "log_checkpoint", lambda: note)
+    _, total = exported(acme)
+    assert total["log_checkpoint"] == note
+
+
 def test_json_lines_say_the_same(account: Customer) -> None:
     answer(account, "echo")
     text = account.gateway.manage("export_usage", account.name, *ALWAYS).stdout

@@ -236,6 +236,7 @@ def test_what_a_killed_worker_has_delivered_counts_against_the_budget(
 ) -> None:
     customer, victims = open_account(two_workers), two_workers.worker_pids()
     set_budget(customer, Decimal("0.01"))
+    until_checkpointed(two_workers, 0)  # no stream of another test is left, which would be taken for this one
     with GatewaySession(two_workers.origin, customer.key) as session:
         reply = session.post(PATH, json=question("dear-slow", stream=True), stream=True)
         until_checkpointed(two_workers, 1)

@@ -13,8 +13,8 @@ from proof.log_key import LogKey, LogKeyExists
 
 class Command(OperatorCommand):
     help = (
-        "Creates, rotates or prints the key of the transparency log (docs/proof.md). It is in var/log_key, or in the "
-        "environment (LOG_KEY)."
+        "Creates, rotates or prints the key of the transparency log (docs/proof.md). It is in var/log_key "
+        "(LOG_KEY_FILE), or in the environment (LOG_KEY)."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -153,4 +153,5 @@ def test_a_check_takes_no_longer_for_a_larger_schema() -> None:
             DIALECT.check(asked, offered)
         return sum(each.callcount for each in profile.getstats())
 
+    calls_for(1)  # whatever is cached at the first call is cached now
     assert calls_for(1000) == calls_for(1)
