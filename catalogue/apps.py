@@ -13,7 +13,7 @@ class CatalogueConfig(AppConfig):
 
     def ready(self) -> None:
         # Models can be imported only now.
-        from . import changes, provider_outages
+        from . import changes, figure_history, provider_outages
         from .footprint import grid_import
         from .routing import health, route_failures, snapshot, troubles
 
@@ -46,6 +46,7 @@ class CatalogueConfig(AppConfig):
             Periodic(provider_outages.LOOK_EVERY_SECONDS, provider_outages.look, spread=True),
             Periodic(health.DROP_EVERY_SECONDS, health.drop_old, spread=True),
             Periodic(health.DROP_EVERY_SECONDS, route_failures.drop_old, spread=True),
+            Periodic(figure_history.EVERY_SECONDS, figure_history.record_new),
             Periodic(grid_import.LOOK_EVERY_SECONDS, grid_import.refresh.work),
         ]
         worker_hooks.stop += [health.flush, route_failures.flush, troubles.flush]

@@ -3,16 +3,20 @@
 See c2sp.org/tlog-tiles. The entries are not public: a tile has only their hashes.
 """
 
+from collections.abc import Iterator
+from datetime import date, timedelta
 from http import HTTPStatus
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import etag, require_safe
 
-from . import log_key, receipts, sequencer
+from . import catalogue_lines, log_key, receipts, sequencer
 from .merkle import HASH_BYTES, TILE_HEIGHT, TILE_WIDTH
 
 TEXT = "text/plain; charset=utf-8"
+JSON_LINES = "application/jsonl"
 FOREVER = "public, max-age=31536000, immutable"
 BRIEFLY = "public, max-age=5"
 
@@ -50,9 +54,37 @@ def tile(request: HttpRequest, level: str, number: str, width: str | None = None
 
 @csrf_exempt
 @require_safe
+@etag(lambda _request: catalogue_lines.etag())
+def catalogue(_request: HttpRequest) -> HttpResponseBase:
+    """Answers the history of exchange rates, of routes with their energy, of the yearly grid, and of prices."""
+    return _streamed(catalogue_lines.blocks(), BRIEFLY)
+
+
+@csrf_exempt
+@require_safe
+def hourly_grid(request: HttpRequest, day: str) -> HttpResponseBase:
+    """Answers the history of the hourly grid of a day (UTC)."""
+    try:
+        wanted = date.fromisoformat(day)
+    except ValueError:
+        return missing(request)
+    ago = timezone.now().date() - wanted
+    if ago < timedelta(0):
+        return missing(request)
+    is_over = ago > timedelta(days=1)  # with a day for changes that are written around midnight
+    return _streamed(catalogue_lines.hourly_blocks(wanted), FOREVER if is_over else BRIEFLY)
+
+
+@csrf_exempt
+@require_safe
 def missing(_request: HttpRequest, **_path: str) -> HttpResponse:
     """Answers 404 in a line, since programs read it."""
     return _answer(b"not found\n", TEXT, BRIEFLY, HTTPStatus.NOT_FOUND)
+
+
+def _streamed(blocks: Iterator[bytes], cache: str) -> StreamingHttpResponse:
+    headers = {"Cache-Control": cache, "Access-Control-Allow-Origin": "*"}
+    return StreamingHttpResponse(blocks, content_type=JSON_LINES, headers=headers)
 
 
 def _answer(content: bytes, content_type: str, cache: str, status: int = HTTPStatus.OK) -> HttpResponse:

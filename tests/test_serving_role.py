@@ -47,6 +47,8 @@ FORBIDDEN = (
     "UPDATE aliases_aliasevent SET new_name = 'other'",
     "UPDATE catalogue_pricechange SET changed_at = now()",
     "DELETE FROM catalogue_pricechange",
+    "UPDATE catalogue_figurechange SET since = now()",
+    "DELETE FROM catalogue_figurechange",
     "INSERT INTO django_migrations (app, name, applied) VALUES ('billing', '9999', now())",
     "CREATE TABLE loot (words text)",
     "ALTER TABLE billing_wallet ADD COLUMN loot text",

@@ -121,14 +121,7 @@ def read_record(row: tuple[Any, ...]) -> tuple[Record, RecomputedTerms | None]:
 def recompute(record: Record, terms: RecomputedTerms | None, read_usage: ReadUsage) -> Iterator[str]:
     """Yields a line for each figure that differs from what the record's tokens, terms and upstream's usage give."""
     # 1. Tokens and terms.
-    name = generation_id(record.id)
-    usage = Usage(
-        record.uncached_prompt_tokens,
-        record.cache_read_tokens,
-        record.cache_write_5m_tokens,
-        record.cache_write_1h_tokens,
-        record.completion_tokens,
-    )
+    name, usage = generation_id(record.id), usage_of(record)
     if record.prompt_tokens != usage.prompt:
         yield f"{name}: {record.prompt_tokens} prompt tokens, its parts add up to {usage.prompt}"
     if terms is None:
@@ -137,16 +130,8 @@ def recompute(record: Record, terms: RecomputedTerms | None, read_usage: ReadUsa
     if terms.fault is not None:
         yield f"{name}: {terms.fault}"
     # 2. Costs and footprint.
-    if record.cost is not None:
-        expected = cost_of(terms.price, usage, terms.rates)
-        figures = (expected.prompt_units, expected.completion_units, expected.total_units, expected.eur_units)
-        stored = _figures(record, COSTS)
-        if stored != figures and terms.rates.account != terms.rates.eur:
-            former_eur = former_eur_units(terms.price, usage, terms.rates)
-            figures = (*figures[:3], former_eur) if record.cost_eur == former_eur else figures
-        if stored != figures:
-            yield from _unlike(record, COSTS, stored, figures, "prices")
-    yield from _footprint(record, terms.factors, usage)
+    yield from recompute_cost(record, terms, usage)
+    yield from recompute_footprint(record, terms.factors, usage)
     # 3. The upstream's usage. Why one was implausible cannot be checked: what was requested and delivered is not kept.
     is_implausible = record.cost is None and IMPLAUSIBLE_USAGE in (record.flags or "").split()
     if record.upstream_usage is not None and not is_implausible:
@@ -155,7 +140,32 @@ def recompute(record: Record, terms: RecomputedTerms | None, read_usage: ReadUsa
             yield f"{name}: {odd}"
 
 
-def _footprint(record: Record, factors: EnergyFactors, usage: Usage) -> Iterator[str]:
+def usage_of(record: Record) -> Usage:
+    """Returns the tokens of a record."""
+    return Usage(
+        record.uncached_prompt_tokens,
+        record.cache_read_tokens,
+        record.cache_write_5m_tokens,
+        record.cache_write_1h_tokens,
+        record.completion_tokens,
+    )
+
+
+def recompute_cost(record: Record, terms: RecomputedTerms, usage: Usage) -> Iterator[str]:
+    """Yields a line for each wrong cost of a record that was billed."""
+    if record.cost is None:
+        return
+    expected = cost_of(terms.price, usage, terms.rates)
+    figures = (expected.prompt_units, expected.completion_units, expected.total_units, expected.eur_units)
+    stored = _figures(record, COSTS)
+    if stored != figures and terms.rates.account != terms.rates.eur:
+        former_eur = former_eur_units(terms.price, usage, terms.rates)
+        figures = (*figures[:3], former_eur) if record.cost_eur == former_eur else figures
+    if stored != figures:
+        yield from _unlike(record, COSTS, stored, figures, "prices")
+
+
+def recompute_footprint(record: Record, factors: EnergyFactors, usage: Usage) -> Iterator[str]:
     """Yields a line for each wrong figure of energy and carbon. Energy that a provider measured is taken as stored."""
     stored = Footprint(*_figures(record, FOOTPRINT))
     measured = stored.energy_units if stored.source == MEASURED else None

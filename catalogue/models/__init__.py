@@ -3,6 +3,7 @@
 from .counters import SHARDS, ProviderFailure, ProviderMinute, ProviderOutage, ProviderTrouble, RouteDay, RouteHour
 from .energy import EnergyEstimate
 from .facts import FACTS, Confidential, Transfer
+from .figures import FigureChange
 from .grid import GridImport, GridIntensity, GridSlot
 from .names import SEGMENT
 from .offer import WITH_ENDPOINT, MaxTokensField, Modality, Model, State, Thinking
@@ -23,6 +24,7 @@ __all__ = [
     "Confidential",
     "EnergyEstimate",
     "ExchangeRate",
+    "FigureChange",
     "GridImport",
     "GridIntensity",
     "GridSlot",

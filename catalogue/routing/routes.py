@@ -7,7 +7,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Generic, TypeVar
 
-from ..pricing import EnergyFactors, Price
+from ..pricing import EnergyFactors, GridBasis, Price
 
 EMBEDDING = "embedding"
 EU = "EU"
@@ -194,6 +194,7 @@ class Snapshot:
     upstreams: Mapping[str, Upstream]
     units_per_eur: Mapping[str, Decimal]
     with_quota: tuple[Route, ...]
+    grid: Mapping[str, tuple[int, GridBasis]] = field(default_factory=dict)  # by name (`snapshot.grid_names`)
     grid_until: datetime | None = None
     serial: int = field(default_factory=itertools.count().__next__)  # distinguishes the snapshots of this worker
 

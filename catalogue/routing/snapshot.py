@@ -34,6 +34,7 @@ SILENT_SECONDS = 5.0  # several beats
 _current: Snapshot | None = None
 _checked_at = 0.0  # when the version was last read, on the monotonic clock
 WORLD = "WORLD"
+HOURLY, ANNUAL, STATED = "hourly", "annual", "stated"  # kinds of figures of the grid
 ROWS_PER_SLICE = 200
 Row = TypeVar("Row")
 Value = TypeVar("Value", Upstream, Place, Offer, Route)
@@ -154,6 +155,7 @@ def build(rows: Rows) -> Snapshot:
         upstreams={upstream.slug: upstream for upstream in builder.upstreams.values()},
         units_per_eur=rows.rates,
         with_quota=tuple(r for offer in offers for r in offer.routes.values() if r.daily_token_quota),
+        grid=builder.grid,
         grid_until=rows.hour.until,
     )
 
@@ -218,6 +220,8 @@ class _Builder:
         self.providers = {row.pk: row for row in rows.providers}
         self.upstreams = {row.pk: _upstream(row) for row in rows.providers}
         self.places = {row.code: _made(Place, row) for row in rows.places}
+        self.grid = {f"{HOURLY}/{zone}": figure for zone, figure in rows.hour.by_zone.items()}
+        self.grid |= {f"{ANNUAL}/{country}": _annual(row) for country, row in rows.grid.items()}
 
     def offer(self, model: models.Model, regions: list[models.Region]) -> Offer:
         upstream = self.upstreams[model.provider_id]
@@ -243,7 +247,7 @@ class _Builder:
 
     def _route(self, model: models.Model, region: models.Region, upstream: Upstream) -> Route:
         place = self.places.get(region.locode)
-        published = _published(region)
+        published = published_by(region)
         retention = _fact(model, "retention") or upstream.retention
         return _made(
             Route,
@@ -263,7 +267,7 @@ class _Builder:
             can_call_functions=model.function_calling is not False,
             can_take_images=model.image_input is not False,
             published=published,
-            price=_price(published, model.modality),
+            price=price_of(published, model.modality),
             energy=self._energy(model, region, *self._intensity(region, place)),
             daily_token_quota=region.daily_token_quota,
             retention_days=retention and retention.value,
@@ -290,21 +294,28 @@ class _Builder:
         return EnergyFactors(figures.wh.output.value, figures.wh.prompt.value, intensity, figures, basis)
 
     def _intensity(self, region: models.Region, place: Place | None) -> tuple[int | None, GridBasis | None]:
-        # Uses the region's figure, or this hour's in its zone or country, or the country's yearly mean.
+        # Uses the region's figure, or the first known one of its zone and country.
         if region.grid_carbon_intensity_gco2_per_kwh is not None:
-            return region.grid_carbon_intensity_gco2_per_kwh, GridBasis("stated")
-        if region.locode == GLOBAL:
-            return self._annual(WORLD)
-        if place is None:
-            return None, None
-        by_zone = self.rows.hour.by_zone
-        return by_zone.get(place.grid_zone) or by_zone.get(place.country) or self._annual(place.country)
+            return region.grid_carbon_intensity_gco2_per_kwh, GridBasis(STATED)
+        names = grid_names(region.locode, place)
+        return next((self.grid[name] for name in names if name in self.grid), (None, None))
 
-    def _annual(self, country: str) -> tuple[int | None, GridBasis | None]:
-        row = self.rows.grid.get(country)
-        if row is None:
-            return None, None
-        return row.gco2_per_kwh, GridBasis("annual", row.source, "" if row.as_of is None else row.as_of.isoformat())
+
+def grid_names(locode: str, place: Place | None) -> list[str]:
+    """Returns the names of the grid's figures that count for a place: the first of them that is known is used.
+
+    This hour's in its zone or country come before the country's yearly mean.
+    """
+    if locode == GLOBAL:
+        return [f"{ANNUAL}/{WORLD}"]
+    if place is None:
+        return []
+    zones = [zone for zone in (place.grid_zone, place.country) if zone]
+    return [*(f"{HOURLY}/{zone}" for zone in zones), f"{ANNUAL}/{place.country}"]
+
+
+def _annual(row: models.GridIntensity) -> tuple[int, GridBasis]:
+    return row.gco2_per_kwh, GridBasis(ANNUAL, row.source, "" if row.as_of is None else row.as_of.isoformat())
 
 
 def _default_locode(regions: list[models.Region]) -> str:
@@ -316,7 +327,8 @@ def _default_locode(regions: list[models.Region]) -> str:
     return first.locode
 
 
-def _published(region: models.Region) -> PublishedPricing | None:
+def published_by(region: models.Region) -> PublishedPricing | None:
+    """Returns the published prices of a route; None if it has none."""
     if not region.currency:
         return None
     tiers = tuple(_pricing(region.currency, prices, above) for above, prices in read_tiers(region.price_tiers))
@@ -328,14 +340,14 @@ def _pricing(currency: str, prices: Mapping[str, Decimal | None], above: int = 0
     return PublishedPricing(currency=currency, above_prompt_tokens=above, **named)
 
 
-def _price(published: PublishedPricing | None, modality: str) -> Price | None:
-    # An embedding needs no completion price; all others need both prices.
+def price_of(published: PublishedPricing | None, modality: str) -> Price | None:
+    """Returns the price that requests are billed by; None if a part is missing. Embeddings need no completion price."""
     if published is None or published.prompt is None:
         return None
     completion = Decimal(0) if modality == EMBEDDING else published.completion
     if completion is None:
         return None
-    tiers = [_price(tier, modality) for tier in published.tiers]
+    tiers = [price_of(tier, modality) for tier in published.tiers]
     if None in tiers:
         return None
     return Price(

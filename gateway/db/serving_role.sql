@@ -32,6 +32,7 @@ REVOKE UPDATE ON aliases_aliasevent, django_admin_log FROM gateway_serving;
 GRANT UPDATE (by_id, by_key_id) ON aliases_aliasevent TO gateway_serving;
 REVOKE UPDATE, DELETE ON catalogue_pricechange, accounts_auditevent FROM gateway_serving;
 GRANT UPDATE (region_id, changed_by_id) ON catalogue_pricechange TO gateway_serving;
+REVOKE UPDATE, DELETE ON catalogue_figurechange FROM gateway_serving;
 
 -- Only `migrate` writes these.
 REVOKE INSERT, UPDATE, DELETE ON django_migrations, django_content_type, auth_permission FROM gateway_serving;
