@@ -4,6 +4,7 @@ import itertools
 import json
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from uuid import UUID
 import pytest
 from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from pytest_django import Settings
 from tlog_scales.tlog import ConsistencyProof
 
@@ -201,6 +203,15 @@ def test_a_rotated_key_signs_the_published_head_too() -> None:
     sequencer.advance_with(rotated.without_former())
     signed_anew = Checkpoint.from_note(head().note)
     assert [signed_anew.is_signed_by(each) for each in rotated.verifier_keys] == [True] * 2 + [False] * 2
+
+
+def test_a_clock_that_was_put_back_does_not_hold_up_the_log() -> None:
+    new_account()
+    sequencer.append(KEY)
+    sequencer.sign(KEY)
+    LogCheckpoint.objects.update(offered_at=timezone.now() + timedelta(hours=1))
+    advance()
+    assert head().size == 1
 
 
 @pytest.mark.parametrize("origin", [KEY.origin, "gateway.example/log2"])
