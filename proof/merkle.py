@@ -111,7 +111,8 @@ class Appended:
         level, index, found = 0, self.size, leaf
         while True:
             number, position = divmod(index, TILE_WIDTH)
-            tile = (self.read_tile(level, number) if position else b"") + found
+            # Another process may have added leaves since the size was read: only those before it count.
+            tile = (self.read_tile(level, number)[: position * HASH_BYTES] if position else b"") + found
             self.tiles[level, number] = tile
             if position + 1 < TILE_WIDTH:
                 break

@@ -32,6 +32,10 @@ LOCK = zlib.crc32(b"inference-gateway transparency log")
 OFFER_AGAIN = timedelta(seconds=30)  # longer than asking the witnesses takes
 
 
+class OtherLogKey(Exception):
+    """The log in the database was signed with another key."""
+
+
 def advance() -> bool:
     """Does what is due, unless there is no log key or another process does it. Tells whether there are more entries."""
     key = log_key.current()
@@ -39,7 +43,11 @@ def advance() -> bool:
 
 
 def advance_with(key: LogKey, rounds: int = MOST_ROUNDS) -> bool:
-    """Appends what is new, signs the new head and publishes it. Tells whether there are more entries."""
+    """Appends what is new, signs the new head and publishes it. Tells whether there are more entries.
+
+    Raises OtherLogKey.
+    """
+    _require_signed_by(key)
     is_more = True
     while is_more and rounds:
         is_more = append(key)
@@ -47,6 +55,17 @@ def advance_with(key: LogKey, rounds: int = MOST_ROUNDS) -> bool:
     sign(key)
     publish(key)
     return is_more
+
+
+def _require_signed_by(key: LogKey) -> None:
+    """Raises OtherLogKey if the log was signed, but with none of these keys, as when each machine has made its own."""
+    newest = LogCheckpoint.objects.exclude(note="").order_by("-size").first()
+    if newest is None:
+        return
+    checkpoint = Checkpoint.from_note(newest.note)
+    if not without_unknown(checkpoint.signatures, key.verifier_keys):
+        origin = checkpoint.head.origin
+        raise OtherLogKey(f"The log {origin} was signed with another key. All machines need the same one (LOG_KEY).")
 
 
 def append(key: LogKey, most: int = MOST_LEAVES) -> bool:
@@ -128,7 +147,8 @@ def _claimed() -> LogCheckpoint | None:
         if not _has_lock():
             return None
         now, unpublished = timezone.now(), LogCheckpoint.objects.filter(published_at=None)
-        if unpublished.filter(offered_at__gt=now - OFFER_AGAIN).exists():
+        # A later time than now is of a clock that was put back since, and must not hold up the log until then.
+        if unpublished.filter(offered_at__range=(now - OFFER_AGAIN, now + OFFER_AGAIN)).exists():
             return None
         waiting = unpublished.exclude(note="").order_by("-size").first()
         if waiting is not None:

@@ -18,19 +18,18 @@ setcontext(Context(prec=200, rounding=ROUND_HALF_EVEN))
 LAST_DIGIT = Decimal(1).scaleb(-10)  # of money, Wh and grams
 ED25519, COSIGNATURE, ML_DSA = 1, 4, 6  # types of keys (c2sp.org/signed-note)
 KEYS: Any = {ED25519: ed25519.Ed25519PublicKey, COSIGNATURE: ed25519.Ed25519PublicKey, ML_DSA: mldsa.MLDSA44PublicKey}
+SUMS = "cost cost_eur energy_wh carbon_gco2e prompt_tokens completion_tokens requests"
 PROMPT = ("uncached_prompt", "cache_read", "cache_write_5m", "cache_write_1h")
-# Where a leaf has the fields of an export's line, some under the same name. `cost_total` is the part `total` of `cost`.
-SAME = "account previous kind amount reference created_at generation_id currency endpoint requested_alias cost_eur "
-SAME += "energy_wh energy_wh_low energy_wh_high energy_source carbon_gco2e grid_kind grid_source grid_as_of"
-PLACES = {name: name for name in SAME.split()} | {
-    "ledger_seq": "seq", "balance_after": "balance", "model": "route", "region": "place_locode", "cost": "cost_total",
-    "completion_tokens": "tokens_completion", "cached_tokens": "tokens_cache_read", "embodied_gco2e":
-    "energy_embodied_gco2e", "grid_gco2_per_kwh": "grid_gco2e_per_kwh", "usage_estimated": "tokens_estimated",
-}  # fmt: skip
+NAMES = """account previous kind amount reference created_at generation_id currency endpoint requested_alias cost_eur
+energy_wh energy_wh_low energy_wh_high energy_source carbon_gco2e grid_kind grid_source cached_tokens=tokens_cache_read
+ledger_seq=seq grid_gco2_per_kwh=grid_gco2e_per_kwh embodied_gco2e=energy_embodied_gco2e model=route region=place_locode
+usage_estimated=tokens_estimated grid_as_of completion_tokens=tokens_completion balance_after=balance cost=cost_total"""
+# Where a leaf has the fields of an export's line. `cost_total` is the part `total` of `cost`.
+PLACES = {name: place or name for name, _, place in (each.partition("=") for each in NAMES.split())}
 Fields = dict[str, Any]
 
 
-class Fault(Exception):
+class Fault(ValueError):
     """Says what does not verify."""
 
 
@@ -190,17 +189,17 @@ def verify_receipt(file: TextIO, keys: list[str], witnesses: list[str], saved: C
 def verify_export(file: TextIO, keys: list[str], witnesses: list[str], saved: Checkpoint | None) -> str:
     """Verifies an export of a period, line by line, and returns a line about it."""
     total, end = map(json.loads, deque(file, maxlen=2))
-    checkpoint = read_checkpoint(end["checkpoint"], keys, witnesses)
+    checkpoint, entries = read_checkpoint(end["checkpoint"], keys, witnesses), list[Fields]()
     check_growth(saved, checkpoint, end)
-    entries, sums = list[Fields](), dict.fromkeys(("cost", "cost_eur", "energy_wh", "carbon_gco2e"), Decimal(0))
+    sums = dict.fromkeys(SUMS.split(), Decimal(0))
     file.seek(0)
     for line in map(json.loads, file):
         if "leaf" in line:
             entries.append(read_entry(line, checkpoint))
-        elif line not in (total, end) and ("cost" in line or line["line"] != "generation"):
+        elif line not in (total, end) and ({"cost", "cost_eur"} & line.keys() or line["line"] != "generation"):
             raise Fault(f"{line.get('generation_id', 'an entry')} changed the balance, but has no leaf")
         for name in sums if line["line"] == "generation" else ():
-            sums[name] += Decimal((entries[-1] if "leaf" in line else line).get(name) or 0)
+            sums[name] += Decimal(((entries[-1] if "leaf" in line else line) | {"requests": 1}).get(name) or 0)
     check_sequence(sorted(entries, key=lambda entry: int(entry["ledger_seq"])), total)
     for name, computed in sums.items():
         if Decimal(total.get(name, computed)) != computed:
@@ -209,12 +208,14 @@ def verify_export(file: TextIO, keys: list[str], witnesses: list[str], saved: Ch
 
 
 def check_sequence(entries: list[Fields], total: Fields) -> None:
-    """Checks that the account's entries have no gap, and that each balance follows from the one before it."""
+    """Checks that the account's entries are of the period and have no gap, and that each balance is right."""
     balance, credited, follows = Decimal(total["opening_balance"]), Decimal(0), None
     for entry in entries:
         seq, amount, own = int(entry["ledger_seq"]), Decimal(entry["amount"]), (entry["account"], entry["previous"])
         if (seq, *own) != (follows or (seq, *own)) or (seq == 1) == bool(entry["previous"]):
             raise Fault(f"entry {seq} does not follow the one before it: an entry is missing, or was changed")
+        if not total["since"] <= entry["created_at"] <= total["until"] or entry["currency"] != total["currency"]:
+            raise Fault(f"entry {seq} is not of the period and currency of the total")
         balance += amount
         if Decimal(entry["balance_after"]) != balance or (seq == 1 and amount != balance):
             raise Fault(f"entry {seq}: the balance is {entry['balance_after']} and comes out as {balance}")
@@ -240,10 +241,9 @@ def main() -> None:
         with given.file.open(encoding="utf-8") as file:
             verify = verify_receipt if given.kind == "receipt" else verify_export
             sys.stdout.write(f"{verify(file, given.key, given.witness, saved)}\n")
-    except Fault as fault:
-        sys.exit(f"FAULT: {fault}")
-    except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
-        sys.exit(f"FAULT: a file cannot be read: {error!r}")
+    except (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
+        words = str(error) if isinstance(error, Fault) else f"a file cannot be read: {error!r}"
+        sys.exit("FAULT: " + "".join(filter(str.isprintable, words)))
 
 
 if __name__ == "__main__":

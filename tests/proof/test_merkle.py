@@ -109,6 +109,18 @@ def in_hex(path: Sequence[bytes]) -> tuple[str, ...]:
     return tuple(each.hex() for each in path)
 
 
+@pytest.mark.parametrize("size", [3, 255, 256, 300])
+def test_leaves_that_another_process_has_added_meanwhile_do_not_count(size: int) -> None:
+    """The size of the tree is read before its tiles, which may have grown in between."""
+    hashes = [merkle.leaf_hash(bytes([number % 256, number // 256])) for number in range(1000)]
+    grown, other = tree_of(hashes), merkle.leaf_hash(b"other")
+    tree = merkle.Appended(size, grown)
+    for _ in range(600):
+        tree.add(other)
+    expected = tree_of([*hashes[:size], *[other] * 600])
+    assert merkle.root(tree.size, tree.read_tile) == merkle.root(tree.size, expected)
+
+
 def test_the_published_vectors_hold() -> None:
     hashes = [merkle.leaf_hash(leaf) for leaf in LEAVES]
     read_tile = tree_of(hashes)

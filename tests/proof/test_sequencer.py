@@ -4,6 +4,7 @@ import itertools
 import json
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from uuid import UUID
 import pytest
 from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from pytest_django import Settings
 from tlog_scales.tlog import ConsistencyProof
 
@@ -21,8 +23,10 @@ from billing.ledger import credits
 from billing.ledger.settlement import retrying
 from billing.models import Generation, LedgerEntry
 from proof import merkle, receipts, sequencer
-from proof.models import Leaf, LogCheckpoint
+from proof.log_key import LogKey
+from proof.models import Leaf, LogCheckpoint, LoggedAccount, LogWitness, Tile
 from proof.notes import Checkpoint
+from proof.sequencer import OtherLogKey
 from tests.factories import new_account, new_key, served
 from tests.proof.log import KEY, logged
 
@@ -201,14 +205,39 @@ def test_a_rotated_key_signs_the_published_head_too() -> None:
     assert [signed_anew.is_signed_by(each) for each in rotated.verifier_keys] == [True] * 2 + [False] * 2
 
 
-def test_a_log_that_begins_anew_under_another_origin_signs_only_that_one() -> None:
+def test_a_clock_that_was_put_back_does_not_hold_up_the_log() -> None:
     new_account()
+    sequencer.append(KEY)
+    sequencer.sign(KEY)
+    LogCheckpoint.objects.update(offered_at=timezone.now() + timedelta(hours=1))
     advance()
-    other = type(KEY).new("gateway.example/log2")
-    sequencer.advance_with(other)
+    assert head().size == 1
+
+
+@pytest.mark.parametrize("origin", [KEY.origin, "gateway.example/log2"])
+def test_another_key_appends_and_signs_nothing(origin: str) -> None:
+    """As when each of two machines has made a key: leaves with other keyed hashes could never be corrected."""
+    account = new_account()
+    advance()
+    before = head()
+    serve(account)
+    with pytest.raises(OtherLogKey, match=KEY.origin):
+        sequencer.advance_with(LogKey.new(origin))
+    assert Leaf.objects.count() == before.size
+    assert head().note == before.note
+    advance()
+    check_leaves()
+
+
+def test_a_log_begins_anew_once_its_tables_are_empty() -> None:
+    serve(new_account())
+    advance()
+    for model in (Leaf, Tile, LoggedAccount, LogCheckpoint, LogWitness):
+        model.objects.all().delete()
+    sequencer.advance_with(LogKey.new("gateway.example/log2"))
     checkpoint = Checkpoint.from_note(head().note)
-    assert checkpoint.head.origin == "gateway.example/log2"
-    assert len(checkpoint.signatures) == 2
+    assert (checkpoint.head.origin, len(checkpoint.signatures)) == ("gateway.example/log2", 2)
+    check_leaves()
 
 
 def test_a_statement_names_no_leaf_before_it_is_logged() -> None:

@@ -99,6 +99,13 @@ def swapped(name: str) -> Callable[[Lines], Lines]:
     ]
 
 
+def with_euros_more(lines: Lines) -> Lines:
+    """Adds a euro to a request that was not billed, and to the total."""
+    free = next(number for number, line in enumerate(lines) if "leaf" not in line)
+    more = str(Decimal(lines[-2]["cost_eur"]) + 1)
+    return with_field(-2, "cost_eur", more)(with_field(free, "cost_eur", "1.00")(lines))
+
+
 CHANGES: dict[str, tuple[Callable[[Lines], Lines], str]] = {
     "a request is missing": (without(1), "does not follow"),
     "the first request is missing": (without(0), "does not follow"),
@@ -127,6 +134,12 @@ CHANGES: dict[str, tuple[Callable[[Lines], Lines], str]] = {
     "the opening balance": (with_field(-2, "opening_balance", "1.00"), "balance"),
     "the closing balance": (with_field(-2, "closing_balance", "1.00"), "closing balance"),
     "the credits": (with_field(-2, "credits", "1.00"), "closing balance"),
+    "the total tokens": (with_field(-2, "prompt_tokens", 1), "total of prompt_tokens"),
+    "the number of requests": (with_field(-2, "requests", 1), "total of requests"),
+    "the currency": (with_field(-2, "currency", "EUR"), "currency"),
+    "a later period": (with_field(-2, "since", "2998-01-01T00:00:00.000000Z"), "not of the period"),
+    "an earlier period": (with_field(-2, "until", "2001-01-01T00:00:00.000000Z"), "not of the period"),
+    "a cost in EUR of a request without a leaf": (with_euros_more, "has no leaf"),
     "the proof of growth": (with_field(-1, "consistency", []), "cannot be read"),
 }
 
@@ -150,6 +163,15 @@ def test_a_file_that_was_truncated_inside_a_line_is_refused(acme: Account, tmp_p
     text = write(tmp_path / "whole", export_of(acme, size_of(tmp_path / "saved"))).read_text()
     for length in (0, 100, len(text) // 2, len(text) - 10):
         assert "cannot be read" in check(text[:length], tmp_path)
+
+
+def test_a_file_that_is_nested_too_deep_is_refused(acme: Account, tmp_path: Path) -> None:
+    assert "cannot be read" in check("[" * 100_000 + "\n" + "[" * 100_000, tmp_path)
+
+
+def test_a_fault_shows_no_control_characters_of_the_file(acme: Account, tmp_path: Path) -> None:
+    lines = with_field(0, "model", "\n\x1b[2J8 entries")(export_of(acme, size_of(tmp_path / "saved")))
+    assert check(lines, tmp_path).startswith("FAULT: entry 2: model is [2J8 entries, its leaf has")
 
 
 def test_a_wrong_key_is_refused(acme: Account, tmp_path: Path) -> None:
