@@ -73,7 +73,7 @@ def _newest() -> dict[str, Value | None]:
 
 
 def _figures(current: Snapshot) -> Iterator[tuple[str, Value | None]]:
-    """Yields the snapshot's figures: exchange rates, the grid's, and those of each route that is listed."""
+    """Yields the exchange rates and grid intensities of the snapshot, and the energy of each listed route."""
     for currency, units_per_eur in current.units_per_eur.items():
         yield RATE + currency, {"units_per_eur": plain(units_per_eur)}
     for name, (intensity, basis) in current.grid.items():

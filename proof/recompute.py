@@ -138,7 +138,7 @@ def _faults(row: tuple[Any, ...], history: "History", not_covered: Counter[str])
         else:
             had = " or ".join(f"{_shown(value)} since {to_text(since)}" for since, value in found)
             yield f"{name}: its {part}: {_shown(stated)}; the catalogue had {had}"
-    # The terms are the catalogue's now, so the cost and footprint that they give are too.
+    # Terms that the catalogue had are right, so the cost and footprint can be recomputed from them.
     usage = usage_of(record)
     if right >= {"prices", "exchange rates"}:
         yield from recompute_cost(record, terms, usage)
@@ -255,7 +255,7 @@ class History:
         before = rows.filter(since__lt=begin).order_by("-since", "-id").values_list("since", "value")[:1]
         changed = rows.filter(since__gte=begin, since__lt=begin + timedelta(days=1)).order_by("since", "id")
         found = [*(Dated(*row) for row in before), *(Dated(*row) for row in changed.values_list("since", "value"))]
-        # What is not in the history yet was not in the catalogue, from the history's beginning on.
+        # From the beginning of the history on, a figure without a row was not in the catalogue.
         if self._begin is not None and (not found or (found[0].since > self._begin and not before)):
             found.insert(0, Dated(self._begin, None))
         return found

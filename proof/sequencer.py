@@ -147,7 +147,7 @@ def _claimed() -> LogCheckpoint | None:
         if not _has_lock():
             return None
         now, unpublished = timezone.now(), LogCheckpoint.objects.filter(published_at=None)
-        # A later time than now is of a clock that was put back since, and must not hold up the log until then.
+        # A time in the future was set before the clock was put back. It must not hold up the log until it is reached.
         if unpublished.filter(offered_at__range=(now - OFFER_AGAIN, now + OFFER_AGAIN)).exists():
             return None
         waiting = unpublished.exclude(note="").order_by("-size").first()

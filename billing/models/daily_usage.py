@@ -79,8 +79,8 @@ class DailyUsage(models.Model):
     embodied_gco2e = ExactDecimalField(places=FOOTPRINT_PLACES, default=0, db_default=0)
     cache_read_known = models.BigIntegerField(default=0, db_default=0)
     cache_read_tokens = models.BigIntegerField(default=0, db_default=0)
-    # Histograms (`billing.usage.times`), null in rows that were begun before they existed. If a version without them
-    # has added to a row, its latencies are fewer than its requests.
+    # Histograms (`billing.usage.times`). They are null in rows that are older than these columns. In a row that a
+    # version without them has added to, there are fewer latencies than requests.
     latency = models.BinaryField(null=True)
     first_token = models.BinaryField(null=True)
     per_thousand_tokens = models.BinaryField(null=True)

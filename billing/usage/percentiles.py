@@ -34,7 +34,7 @@ class TimesRead:
 
 
 def read_times(scope: Scope, days: Days, *by: GroupColumn, before: Days | None = None) -> TimesRead:
-    """Returns times by day, those of the period before too, and by group without it. It needs two SELECTs."""
+    """Returns the times of the days by group, and by day with those of the period before. It needs two SELECTs."""
     wanted = Days(days.first if before is None else before.first, days.last)
     found = TimesRead(wanted.first)
     rows = _select(scope, wanted, by).iterator(ROWS_AT_ONCE)

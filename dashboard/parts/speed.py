@@ -1,4 +1,4 @@
-"""Prepares measured speed for pages: a route's, with charts of the last 24 hours, and that of an account's usage."""
+"""Prepares the speed of routes, with charts of the last 24 hours, and the speed of an account's requests for pages."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class RouteSpeed:
 
 @dataclass(frozen=True, slots=True)
 class PeriodSpeed:
-    """Holds how long the requests of a period took, and those of the period before if that can be compared.
+    """Holds how long the requests of a period took, and how long those of the period before took, if that is known.
 
     `since` is the first day of the period whose times are known, or None if all are.
     """
@@ -59,7 +59,7 @@ def speed_of(figures: RouteFigures) -> RouteSpeed:
 
 
 def speed_of_periods(times: TimesRead, days: Days, before: PeriodBefore | None = None) -> PeriodSpeed:
-    """Compares the times of the days with those of the period before, if all of its days are known."""
+    """Returns the times of a period, with those of the period before if the times of all its days are known."""
     return PeriodSpeed(
         times.of(days),
         times.of(before.days) if before is not None and times.since <= before.days.first else None,
@@ -68,7 +68,7 @@ def speed_of_periods(times: TimesRead, days: Days, before: PeriodBefore | None =
 
 
 def times_of_lines(times: Mapping[Group, Times], listed: Collection[Group]) -> list[Times]:
-    """Returns the times of each listed group, and last those of all others, which `lines_of` shows if there are any."""
+    """Returns the times of each listed group. The last item has the times of all other groups together."""
     others = sum((own for group, own in times.items() if group not in listed), Times())
     return [*(times.get(group, Times()) for group in listed), others]
 
