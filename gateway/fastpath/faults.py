@@ -24,8 +24,8 @@ class AnswerTooLarge(UpstreamFault):
 
 
 class DeadlineExpired(UpstreamFault):
-    """A timeout was exceeded. `name` says which one, and `seconds` how long it is."""
+    """A timeout was exceeded. `budget` says which one, and `seconds` how long it is."""
 
-    def __init__(self, name: str, seconds: float) -> None:
-        super().__init__(f"exceeded the {name} timeout of {seconds:g} s")
+    def __init__(self, budget: str, seconds: float) -> None:
+        super().__init__(f"exceeded the {budget} timeout of {seconds:g} s")
         self.budget, self.seconds = budget, seconds
