@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from billing.funds import period_before, usage_by_day
 from billing.models import NO_ALIAS
-from billing.usage.percentiles import read_times
+from billing.usage.percentiles import hourly_times, read_times
 from billing.usage.replica import from_replica
 from billing.usage.statement import Line
 from billing.usage.statistics import NO_TAG, Days, GroupColumn, Row, Scope, Totals, breakdown, hourly
@@ -70,7 +70,7 @@ def usage(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 
 def read(choice: Choice) -> dict[str, Any]:
-    """Returns the values of the page, with eleven SELECTs for sums and times and at most two more for names."""
+    """Returns the values of the page, with at most eleven SELECTs for sums and times and two more for names."""
     # 1. The groups in the whole period, those with the highest cost first, and then those with most requests. Requests
     # that were not routed come last.
     with_errors, is_by_tag = choice.counts_errors, choice.by == Grouping.TAG
@@ -105,21 +105,24 @@ def read(choice: Choice) -> dict[str, Any]:
         hours |= {hour: row.totals for hour, row in hourly(choice.scope, choice.days)}
     by_day = usage_by_day(choice.scope, Days(choice.before.first, choice.days.last), with_errors=with_errors)
     days = {day: totals for day, totals in by_day.items() if day >= choice.days.first}
+    # 4. How long requests took.
+    before = period_before(by_day, choice.before, choice.account)
+    times = read_times(choice.scope, choice.days, *columns, before=choice.before, daily=() if is_hourly else drawn)
+    slot_times, group_times = times.by_day, times.by_group_and_day
+    if is_hourly:
+        slot_times, group_times = _hourly_times(choice)
     chart = charts.Chart(
         choice.days,
         choice.account.currency,
         is_hourly=is_hourly,
         has_errors=with_errors and not is_hourly,  # failures are not counted by the hour
-        series={_text(names, group): slots for group, slots in by_group.items()},
-        whole=hours if is_hourly else days,
+        series={_text(names, group): _slots(slots, group_times.get(group, {})) for group, slots in by_group.items()},
+        whole=_slots(hours if is_hourly else days, slot_times),
         has_more=len(groups) > len(drawn) and not is_by_tag,
     )
     listed = {group: names[group] for group in [*groups][:MOST_LINES]}
     whole = total_of(days.values() if is_by_tag else groups.values())
     lines = lines_of(choice, groups, listed, whole, where_others_are="All of them are in the CSV.")
-    # 4. How long requests took.
-    before = period_before(by_day, choice.before, choice.account)
-    times = read_times(choice.scope, choice.days, *columns, before=choice.before)
     return {
         "totals": total_of(days.values()),
         "before": before,
@@ -134,6 +137,20 @@ def read(choice: Choice) -> dict[str, Any]:
         ],
         "chart": chart.data(),
     }
+
+
+def _hourly_times(choice: Choice) -> tuple[dict[date, Times], dict[Group, dict[date, Times]]]:
+    """Returns the times by hour, and by group and hour. With tags, those by hour are not used."""
+    whole: dict[date, Times] = {}
+    by_group: dict[Group, dict[date, Times]] = {}
+    for (hour, group), times in hourly_times(choice.scope, choice.days, *COLUMNS_OF_GROUPING[choice.by]).items():
+        whole[hour] = whole.get(hour, Times()) + times
+        by_group.setdefault(group, {})[hour] = times
+    return whole, by_group
+
+
+def _slots(totals: Mapping[date, Totals], times: Mapping[date, Times]) -> charts.Slots:
+    return {at: charts.Slot(sums, times.get(at, Times())) for at, sums in totals.items()}
 
 
 def _order(by: Grouping, item: tuple[Group, Totals]) -> tuple[bool, Decimal, int, str]:

@@ -86,6 +86,10 @@ class Histogram:
     def __add__(self, other: "Histogram") -> "Histogram":
         return Histogram(self.lanes + other.lanes)
 
+    def __sub__(self, part: "Histogram") -> "Histogram":
+        """Returns the durations without a part of them."""
+        return Histogram(self.lanes - part.lanes)
+
     def percentile(self, percent: float) -> float | None:
         """Returns the milliseconds that this percentage of the durations does not exceed, interpolated in its bucket.
 

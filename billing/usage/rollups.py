@@ -14,7 +14,7 @@ from uuid import UUID
 
 from django.db import DatabaseError, OperationalError, connection, transaction
 from django.db.models import BigIntegerField, Count, F, Q, QuerySet, Sum, Value
-from django.db.models.functions import Coalesce, Now, TruncDate, TruncHour
+from django.db.models.functions import Coalesce, Now
 
 from catalogue.pricing import MEASURED
 from gateway.db.postgresql.base import LOCK_NOT_AVAILABLE
@@ -23,7 +23,7 @@ from gateway.money import EXACT, ExactDecimalField, LossyValueError
 from ..ledger.record_columns import ROLLED_UP
 from ..models import NO_ALIAS, DailyUsage, Generation, UsageWatermark, Wallet
 from . import route_hours
-from .times import Kind, Times, counts_by, times_of_row
+from .times import Kind, Times, counts_by, times_of_row, with_periods
 
 logger = logging.getLogger(__name__)
 
@@ -239,12 +239,10 @@ def _roll_batch(barrier: Barrier, trail: timedelta, wanted: int) -> int:
 
 def sums_by(records: QuerySet[Generation], *group: str) -> QuerySet[Generation, dict[str, Any]]:
     """Adds records up in the database: a row has the columns of the group, and each sum as SUM_PREFIX + its name."""
-    if "day" in group:
-        records = records.annotate(day=TruncDate("created_at", tzinfo=UTC))
-    if "hour" in group:
-        records = records.annotate(hour=TruncHour("created_at", tzinfo=UTC))
     sums = {SUM_PREFIX + name: aggregate for name, aggregate in SUMS.items()}
-    added_up: QuerySet[Generation, dict[str, Any]] = records.order_by().values(*group).annotate(**sums)
+    added_up: QuerySet[Generation, dict[str, Any]] = (
+        with_periods(records, group).order_by().values(*group).annotate(**sums)
+    )
     return added_up
 
 

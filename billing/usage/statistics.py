@@ -159,16 +159,6 @@ class Totals:
         return self.requests + self.unserved
 
     @property
-    def mean_seconds(self) -> Decimal | None:
-        """Returns the mean time from a request's beginning to its end."""
-        return _mean_seconds(self.duration_ms, self.duration_known)
-
-    @property
-    def mean_first_token_seconds(self) -> Decimal | None:
-        """Returns the mean time to the first token of a stream."""
-        return _mean_seconds(self.first_token_ms, self.first_token_known)
-
-    @property
     def error_percent(self) -> Decimal | None:
         """Returns the percentage of all requests that were refused, failed or broke off; None without a request."""
         return Decimal(100 * self.errors) / self.asked if self.asked else None
@@ -227,12 +217,7 @@ def breakdown(
 
 def hourly(scope: Scope, days: Days, *by: GroupColumn, parts: Sequence[Scope] = ()) -> list[tuple[datetime, Row]]:
     """Returns a row for each UTC hour and group that has a request. Its one SELECT reads every record of these days."""
-    records = Generation.objects.filter(
-        _any_of(part.of_records for part in parts),
-        **scope.of_records,
-        created_at__gte=days.since,
-        created_at__lt=days.before,
-    )
+    records = records_of(scope, days, parts)
     merged: dict[tuple[datetime, tuple[Any, ...]], Totals] = {}
     for found in sums_by(records, "hour", *columns_of(by)).iterator(ROWS_AT_ONCE):
         take_turns()
@@ -306,6 +291,18 @@ def select(
     return rolled_up.union(sums_by(tail, *group), all=True)
 
 
+def records_of(
+    scope: Scope, days: Days, parts: Sequence[Scope] = (), since: datetime | None = None
+) -> QuerySet[Generation]:
+    """Selects the records of these days, rolled up or not, or only those since a moment of them."""
+    return Generation.objects.filter(
+        _any_of(part.of_records for part in parts),
+        **scope.of_records,
+        created_at__gte=since or days.since,
+        created_at__lt=days.before,
+    )
+
+
 def rows_and_tail(
     scope: Scope, days: Days, parts: Sequence[Scope] = ()
 ) -> tuple[QuerySet[DailyUsage], QuerySet[Generation]]:
@@ -314,13 +311,7 @@ def rows_and_tail(
     watermark = UsageWatermark.objects.filter(account_id=scope.account_id)
     seen = watermark.values_list("rolled_until", flat=True).first() or BEGINNING
     rolled_until = Coalesce(Subquery(watermark.values("rolled_until")), Value(BEGINNING, DateTimeField()))
-    tail = Generation.objects.filter(
-        _any_of(part.of_records for part in parts),
-        **scope.of_records,
-        created_at__gte=max(seen, days.since),
-        created_at__gt=rolled_until,
-        created_at__lt=days.before,
-    )
+    tail = records_of(scope, days, parts, since=max(seen, days.since)).filter(created_at__gt=rolled_until)
     some = _any_of(part.of_rows for part in parts)
     return DailyUsage.objects.filter(some, **scope.of_rows, day__range=(days.first, days.last)), tail
 
@@ -340,10 +331,6 @@ def _read(found: dict[str, Any]) -> Totals:
         elif name not in EXACT_SUMS:
             figures[name] = int(figure)
     return Totals(**figures)
-
-
-def _mean_seconds(milliseconds: int | None, requests: int) -> Decimal | None:
-    return None if milliseconds is None else Decimal(milliseconds) / (1000 * requests)
 
 
 def _plus(mine: Any, theirs: Any) -> Any:

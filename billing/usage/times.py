@@ -4,7 +4,7 @@ docs/api.md#speed-and-success-of-a-route and docs/growth.md#percentiles define t
 histogram of milliseconds, and histograms add up.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
 from decimal import Decimal
@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from django.db.models import CharField, Count, F, Q, QuerySet, Value
-from django.db.models.functions import TruncDate
+from django.db.models.functions import TruncDate, TruncHour
 
 from ..models import Generation
 from .histograms import Histogram, bucket_in_sql
@@ -69,6 +69,14 @@ class Times:
             self.per_thousand_tokens + other.per_thousand_tokens,
         )
 
+    def __sub__(self, part: "Times") -> "Times":
+        """Returns the times without those of a part of the requests."""
+        return Times(
+            self.latency - part.latency,
+            self.first_token - part.first_token,
+            self.per_thousand_tokens - part.per_thousand_tokens,
+        )
+
     @property
     def latency_p50(self) -> Decimal | None:
         """Returns seconds, as the other percentiles of latency and of the time to first token."""
@@ -93,13 +101,21 @@ class Times:
         return None if median is None else _short(1_000_000 / median)
 
 
+def with_periods(records: QuerySet[Generation], group: Collection[str]) -> QuerySet[Generation]:
+    """Annotates records with their UTC `day` and `hour`, if they are columns of the group."""
+    if "day" in group:
+        records = records.annotate(day=TruncDate("created_at", tzinfo=UTC))
+    if "hour" in group:
+        records = records.annotate(hour=TruncHour("created_at", tzinfo=UTC))
+    return records
+
+
 def counts_by(records: QuerySet[Generation], *group: str) -> list[QuerySet[Generation, dict[str, Any]]]:
     """Counts records in the database, with a query for each kind.
 
     A row has the columns of the group, `kind`, `bucket`, and the number of requests as `counted`.
     """
-    if "day" in group:
-        records = records.annotate(day=TruncDate("created_at", tzinfo=UTC))
+    records = with_periods(records, group)
     return [
         records.filter(is_counted)
         .order_by()

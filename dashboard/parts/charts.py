@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal
 from operator import attrgetter
@@ -11,18 +11,35 @@ from typing import Any, TypeVar
 from django.utils.formats import date_format
 
 from billing.usage.statistics import Days, Totals
+from billing.usage.times import Kind, Times
 from gateway.server.turns import take_turns
 
 Group = TypeVar("Group", bound=Hashable)
-Slots = Mapping[date, Totals]  # the days or hours that have requests
 Figure = int | Decimal | None
 DIGITS = 6  # significant digits: a pixel shows three
 SERIES = 6  # groups drawn in a measure; the rest is one more series, unless it is a single group
 MOST_SERIES = SERIES + 1
 MOST_DRAWN = 20  # groups drawn in all measures together
 OTHER = "Other"
-Sums = TypeVar("Sums", bound=Any)  # Totals or Footprint, which can be added
+Sums = TypeVar("Sums", bound=Any)  # Totals, Footprint or Slot, which can be added
 NOTHING: Any = Totals()
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Holds the usage of a day or an hour, and how long its requests took."""
+
+    totals: Totals = field(default_factory=Totals)
+    times: Times = field(default_factory=Times)
+
+    def __add__(self, other: "Slot") -> "Slot":
+        return Slot(self.totals + other.totals, self.times + other.times)
+
+    def __sub__(self, part: "Slot") -> "Slot":
+        return Slot(self.totals - part.totals, self.times - part.times)
+
+
+Slots = Mapping[date, Slot]  # the days or hours that have requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,35 +49,38 @@ class Measure:
     name: str
     label: str
     unit: str
-    figure: Callable[[Totals], Figure]
-    known: Callable[[Totals], int] = attrgetter("requests")  # the number of requests that have the figure
-    is_mean: bool = False  # means cannot be added up, and a day without requests has none
+    figure: Callable[[Slot], Figure]
+    known: Callable[[Slot], int] = attrgetter("totals.requests")  # the number of requests that have the figure
+    adds_up: bool = True  # percentiles and rates do not, and a day without requests has none
 
     def rank(self, totals: Totals) -> tuple[Decimal, int]:
-        """Returns the sort key of a group: its figure, or for means its number of requests."""
-        return (Decimal(0) if self.is_mean else Decimal(self.figure(totals) or 0)), totals.asked
+        """Returns the sort key of a group: its figure if figures add up, and its number of requests."""
+        return (Decimal(self.figure(Slot(totals)) or 0) if self.adds_up else Decimal(0)), totals.asked
 
 
 def _measures(currency: str) -> tuple[Measure, ...]:
     return (
-        Measure("cost", "Cost", currency, attrgetter("cost"), attrgetter("priced")),
-        Measure("requests", "Requests", "", attrgetter("requests")),
-        Measure("tokens", "Tokens", "", attrgetter("tokens")),
-        Measure("energy", "Energy", "Wh", attrgetter("energy_wh"), attrgetter("energy_known")),
-        Measure("carbon", "Carbon", "g CO₂e", attrgetter("carbon_gco2e"), attrgetter("carbon_known")),
-        Measure(
-            "latency", "Average latency", "s", attrgetter("mean_seconds"), attrgetter("duration_known"), is_mean=True
-        ),
-        Measure(
-            "first-token",
-            "Average time to first token",
-            "s",
-            attrgetter("mean_first_token_seconds"),
-            attrgetter("first_token_known"),
-            is_mean=True,
-        ),
-        Measure("errors", "Error rate", "%", attrgetter("error_percent"), is_mean=True),
+        _sum("cost", "Cost", currency, "cost", "priced"),
+        _sum("requests", "Requests", "", "requests", "requests"),
+        _sum("tokens", "Tokens", "", "tokens", "requests"),
+        _sum("energy", "Energy", "Wh", "energy_wh", "energy_known"),
+        _sum("carbon", "Carbon", "g CO₂e", "carbon_gco2e", "carbon_known"),
+        _percentile("latency-p50", "Latency p50", "s", "latency_p50", Kind.LATENCY),
+        _percentile("latency-p95", "Latency p95", "s", "latency_p95", Kind.LATENCY),
+        _percentile("first-token-p50", "Time to first token p50", "s", "first_token_p50", Kind.FIRST_TOKEN),
+        _percentile("first-token-p95", "Time to first token p95", "s", "first_token_p95", Kind.FIRST_TOKEN),
+        _percentile("output", "Median output", "tokens/s", "tokens_per_second", Kind.PER_THOUSAND_TOKENS),
+        Measure("errors", "Error rate", "%", attrgetter("totals.error_percent"), adds_up=False),
     )
+
+
+def _sum(name: str, label: str, unit: str, figure: str, known: str) -> Measure:
+    return Measure(name, label, unit, attrgetter(f"totals.{figure}"), attrgetter(f"totals.{known}"))
+
+
+def _percentile(name: str, label: str, unit: str, figure: str, kind: Kind) -> Measure:
+    known = attrgetter(f"times.{kind}.total")
+    return Measure(name, label, unit, attrgetter(f"times.{figure}"), known, adds_up=False)
 
 
 def leading(groups: Mapping[Group, Totals]) -> list[Group]:
@@ -86,10 +106,10 @@ class Chart:
     def data(self) -> dict[str, Any]:
         """Returns the JSON of the chart: `is_hourly`, `days`, and `measures` with a list of `values` for each group."""
         # Each measure draws the groups that lead in it, and all others as one. A value is null if no request of the
-        # slot has the figure; without requests it is zero, or null for a mean.
+        # slot has the figure; without requests it is zero, or null if figures do not add up.
         dates = self._dates()
         measures = [one for one in _measures(self.currency) if self.has_errors or one.name != "errors"]
-        sums = {name: total_of(slots.values()) for name, slots in self.series.items()}
+        sums = {name: total_of(slot.totals for slot in slots.values()) for name, slots in self.series.items()}
         others = functools.cache(self._without)
         drawn = []
         for measure in measures:
@@ -110,8 +130,10 @@ class Chart:
 
     def _without(self, names: frozenset[str]) -> Slots:
         parts = [self.series[name] for name in names]
-        rest = {at: whole - total_of(part[at] for part in parts if at in part) for at, whole in self.whole.items()}
-        return {at: totals for at, totals in rest.items() if totals.asked}
+        rest = {
+            at: whole - total_of((part[at] for part in parts if at in part), Slot()) for at, whole in self.whole.items()
+        }
+        return {at: slot for at, slot in rest.items() if slot.totals.asked}
 
     def _drawn(self, measure: Measure, parts: Mapping[str, Slots], dates: list[date]) -> dict[str, Any]:
         values = [[_at(at, slots, measure) for at in dates] for slots in parts.values()]
@@ -119,7 +141,7 @@ class Chart:
             "name": measure.name,
             "label": measure.label,
             "unit": measure.unit,
-            "is_mean": measure.is_mean,
+            "adds_up": measure.adds_up,
             "groups": [*parts],
             "summary": self._summary(measure, values, parts, dates),
             "note": _note(measure, parts),
@@ -130,8 +152,8 @@ class Chart:
         self, measure: Measure, values: list[list[Figure]], parts: Mapping[str, Slots], dates: list[date]
     ) -> str:
         """Describes the chart in words, for people who cannot see it."""
-        add_up = max if measure.is_mean else sum
-        together = [add_up(Decimal(figure or 0) for figure in of_slot) for of_slot in zip(*values, strict=True)]
+        all_of = sum if measure.adds_up else max
+        together = [all_of(Decimal(figure or 0) for figure in of_slot) for of_slot in zip(*values, strict=True)]
         unit = f" {measure.unit}" if measure.unit else ""
         by = "hour" if self.is_hourly else "day"
         title = f"{measure.label} by {by} from {self._long(dates[0])} to {self._long(dates[-1])}"
@@ -151,13 +173,14 @@ class Chart:
 
 def _at(at: date, slots: Slots, measure: Measure) -> Figure:
     take_turns()
-    return measure.figure(slots[at]) if at in slots else None if measure.is_mean else 0
+    return measure.figure(slots[at]) if at in slots else 0 if measure.adds_up else None
 
 
 def _note(measure: Measure, parts: Mapping[str, Slots]) -> str:
     """Says how many requests have the figure; empty if all have it."""
-    slots = [totals for part in parts.values() for totals in part.values()]
-    known, requests = sum(map(measure.known, slots)), sum(totals.requests for totals in slots)
+    # Times are read later than totals, and may have more requests.
+    slots = [(measure.known(slot), slot.totals.requests) for part in parts.values() for slot in part.values()]
+    known, requests = sum(known for known, _ in slots), sum(map(max, slots))
     return "" if known == requests else f"{measure.label} is known for {known:,} of {requests:,} requests."
 
 

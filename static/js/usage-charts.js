@@ -1,5 +1,5 @@
 // The chart of the usage page: bars by day, stacked by group, or lines, of the measure that is chosen. Its data are in the page
-// (dashboard/usage_chart.py), its colours in the style sheet. The section stays hidden without JavaScript: the tables
+// (dashboard/parts/charts.py), its colours in the style sheet. The section stays hidden without JavaScript: the tables
 // below hold the same figures.
 "use strict";
 
@@ -26,15 +26,15 @@
   const ink = (name) => getComputedStyle(section).getPropertyValue(name).trim();
   const withUnit = (value) => `${written(value)} ${measured().unit}`.trim();
 
-  // Sums are bars that add up; means are lines, with gaps on days without requests.
+  // Sums are bars that add up; percentiles and rates are lines, with gaps on days without requests.
   function datasets() {
-    const isMean = measured().is_mean;
+    const addsUp = measured().adds_up;
     const edge = data.days.length > MANY_DAYS ? 0 : { top: 1 };
     return measured().groups.map((label, number) => {
       const colour = ink(`--series-${number + 1}`);
-      const shape = isMean
-        ? { type: "line", borderColor: colour, borderWidth: 2, pointRadius: 3 }
-        : { type: "bar", borderColor: ink("--card"), borderWidth: edge, borderSkipped: false, maxBarThickness: 48 };
+      const shape = addsUp
+        ? { type: "bar", borderColor: ink("--card"), borderWidth: edge, borderSkipped: false, maxBarThickness: 48 }
+        : { type: "line", borderColor: colour, borderWidth: 2, pointRadius: 3 };
       return { label, data: measured().values[number], backgroundColor: colour, ...shape };
     });
   }
@@ -43,10 +43,10 @@
     return `${item.dataset.label}: ${item.raw === null ? "unknown" : withUnit(item.raw)}`;
   }
 
-  const isShown = (item) => (measured().is_mean ? item.raw !== null : item.raw !== 0);
+  const isShown = (item) => (measured().adds_up ? item.raw !== 0 : item.raw !== null);
 
   function total(items) {
-    if (items.length < 2 || measured().is_mean) return "";
+    if (items.length < 2 || !measured().adds_up) return "";
     return `Total: ${withUnit(items.reduce((sum, item) => sum + (item.raw ?? 0), 0))}`;
   }
 
@@ -77,7 +77,7 @@
       part.append(swatch.content.cloneNode(true), name);
       return part;
     }));
-    chart.options.scales.x.stacked = chart.options.scales.y.stacked = !measure.is_mean;
+    chart.options.scales.x.stacked = chart.options.scales.y.stacked = measure.adds_up;
     chart.options.scales.y.title.text = measure.unit || measure.label;
     canvas.setAttribute("aria-label", measure.summary);
     note.textContent = measure.note;

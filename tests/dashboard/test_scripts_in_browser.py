@@ -50,9 +50,9 @@ def test_a_chart_shows_the_measure_that_the_keyboard_chooses_in_the_colours_of_t
         page.keyboard.press("ArrowRight")
         expect(page.get_by_role("radio", name="Requests")).to_be_checked()
         expect(page.get_by_role("img", name=re.compile(r"^Requests by day .* The peak is 3, on "))).to_be_visible()
-        page.get_by_role("radio", name="Average latency").check()
+        page.get_by_role("radio", name="Latency p50").check()
         expect(
-            page.get_by_role("img", name=re.compile(r"^Average latency by day .* The peak is [^ ]+ s, on "))
+            page.get_by_role("img", name=re.compile(r"^Latency p50 by day .* The peak is [^ ]+ s, on "))
         ).to_be_visible()
         assert len(colours(page.locator("canvas"))) >= 3
         assert row(page, "Speed and errors by model", "sim/test/echo").startswith("sim/test/echo 2 0 0.0 % 0.0")

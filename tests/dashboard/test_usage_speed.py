@@ -59,11 +59,48 @@ def test_figures_are_those_of_the_records_rolled_up_or_not(
         "DEFRA 1 0 0.0 % 3.1 / 3.3 0.29 / 0.3 76",
     ]
     measures = chart(member, days="7")["measures"]
-    assert measures["latency"]["values"][0][-3:] == [None, 2, 1]
-    assert measures["latency"]["is_mean"] is True
-    assert "The peak is 3 s, on" in measures["latency"]["summary"]
-    assert measures["first-token"]["values"][0][-3:] == [None, None, 0.1]
-    assert measures["first-token"]["note"] == "Average time to first token is known for 2 of 3 requests."
+    assert measures["latency-p50"]["groups"] == ["sim/test/echo", "sim/test/other"]
+    assert [values[-3:] for values in measures["latency-p50"]["values"]] == [[None, 2, 1], [None, 3.1, None]]
+    assert [values[-3:] for values in measures["latency-p95"]["values"]] == [[None, 2, 1], [None, 3.3, None]]
+    assert measures["latency-p50"]["adds_up"] is False
+    assert "The peak is 3.1 s, on" in measures["latency-p50"]["summary"]
+    assert measures["first-token-p50"]["values"][0][-3:] == [None, None, 0.1]
+    assert measures["first-token-p50"]["note"] == "Time to first token p50 is known for 2 of 3 requests."
+    assert measures["output"]["values"][0][-3:] == [None, None, 220]
+
+
+@pytest.mark.parametrize("is_rolled_up", [False, True])
+@pytest.mark.parametrize("days", ["7", "yesterday"])
+def test_the_chart_shows_the_percentiles_of_all_groups_beyond_its_colours_together(
+    member: Client, account: Account, days: str, is_rolled_up: bool
+) -> None:
+    for number in range(6):
+        for _ in range(2):
+            used(account, 1, model=f"test/busy{number}", duration_ms=1000, first_token_ms=100)
+    for seconds in (2, 3, 50):
+        used(account, 1, model=f"test/rare{seconds}", duration_ms=seconds * 1000, first_token_ms=None)
+    if is_rolled_up:
+        assert advance_all() == 15
+    data = chart(member, days=days)
+    at = data["days"].index(f"{day_ago(1):%-d %b}" + (" 12:00" if data["is_hourly"] else ""))
+    assert data["is_hourly"] is (days == "yesterday")
+    p50, p95, first_token = (data["measures"][name] for name in ("latency-p50", "latency-p95", "first-token-p50"))
+    assert p50["groups"] == p95["groups"] == [*(f"sim/test/busy{number}" for number in range(6)), "Other"]
+    assert [values[at] for values in p50["values"]] == [*[1] * 6, 3.1]
+    assert [values[at] for values in p95["values"]] == [*[1] * 6, 52]
+    assert [values[at] for values in first_token["values"]] == [*[0.1] * 6, None]
+    assert all(value is None for values in p50["values"] for value in values[:at] + values[at + 1 :])
+
+
+@pytest.mark.parametrize("days", ["7", "yesterday"])
+def test_a_request_with_several_tags_counts_in_the_percentiles_of_each(
+    member: Client, account: Account, days: str
+) -> None:
+    used(account, 1, tags="env=prod team=search", duration_ms=1000)
+    used(account, 1, tags="team=search", duration_ms=3000)
+    measure = chart(member, days=days, by="tag")["measures"]["latency-p95"]
+    latest = [next(value for value in reversed(values) if value is not None) for values in measure["values"]]
+    assert dict(zip(measure["groups"], latest, strict=True)) == {"team=search": 3.3, "env=prod": 1}
 
 
 def test_days_that_were_rolled_up_without_times_are_not_zero(member: Client, account: Account) -> None:
@@ -73,7 +110,7 @@ def test_days_that_were_rolled_up_without_times_are_not_zero(member: Client, acc
     html = page(member)
     assert rows(html, "speed") == ["sim/test/echo 1 0 0.0 % unknown unknown unknown"]
     assert seen(html).count(f"have no data before {day_ago():%-d %b %Y}.") == 2
-    assert chart(member)["measures"]["latency"]["note"] == "Average latency is known for 0 of 1 requests."
+    assert chart(member)["measures"]["latency-p50"]["note"] == "Latency p50 is known for 0 of 1 requests."
 
 
 def test_groups_that_are_not_listed_have_their_percentiles_in_the_last_line(
