@@ -1,8 +1,8 @@
-"""Shows the page on usage: totals, groups, days, and a chart of groups by day or hour."""
+"""Shows the page on usage: totals, groups, days or weeks, and a chart of groups."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date
 from decimal import Decimal
 from functools import partial
 from typing import Any, cast
@@ -21,15 +21,16 @@ from gateway.db.pool import release
 
 from .parts import charts, choices
 from .parts.access import AccountContext, account_page
-from .parts.charts import total_of
+from .parts.charts import Interval, Slot, total_of
 from .parts.choices import COLUMNS_OF_GROUPING, Choice, Grouping
 from .parts.downloads import chosen_csv, each_day
 from .parts.groups import MOST_LINES, Group, GroupName, group_of, is_routed, lines_of, names_of_groups
 from .parts.scales import Scales
 from .parts.speed import speed_of_periods, times_of_lines
 
-HOURLY_DAYS = timedelta(days=3)  # fewer days are drawn by hour
+HOURLY_DAYS = 3  # so many days and fewer are drawn by hour
 MOST_HOURLY_REQUESTS = 50_000  # unless they have more requests, since hours are added up from the records
+DAILY_DAYS = 100  # more days are drawn and listed by week, to keep the page light and the chart readable
 GROUP_COLUMNS = {
     Grouping.MODEL: ("provider", "model"),
     Grouping.KEY: ("key_id", "key"),
@@ -48,10 +49,10 @@ FIGURES |= {
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
-    """Holds a day's line in the tables. `records` is the address of its requests."""
+class PeriodLine:
+    """Holds the line of a day or a week in the tables. `records` is the address of its requests."""
 
-    day: date
+    days: Days
     totals: Totals
     times: Times
     records: str
@@ -83,10 +84,11 @@ def read(choice: Choice) -> dict[str, Any]:
     names = names_of_groups(choice, {*[*groups][:MOST_LINES], *drawn})
     parts = [_scope_of(choice, group) for group in drawn]
     columns = COLUMNS_OF_GROUPING[choice.by]
-    is_hourly = (
-        choice.days.last - choice.days.first < HOURLY_DAYS
-        and sum(totals.requests for totals in groups.values()) <= MOST_HOURLY_REQUESTS
-    )
+    number_of_days = (choice.days.last - choice.days.first).days + 1
+    listed_by = drawn_by = Interval.DAY if number_of_days <= DAILY_DAYS else Interval.WEEK
+    if number_of_days <= HOURLY_DAYS and sum(totals.requests for totals in groups.values()) <= MOST_HOURLY_REQUESTS:
+        drawn_by = Interval.HOUR
+    is_hourly = drawn_by is Interval.HOUR
     # 2. The drawn groups by day or hour.
     by_group: dict[Group, dict[date, Totals]] = {group: {} for group in drawn}
     if parts and is_hourly:
@@ -108,16 +110,20 @@ def read(choice: Choice) -> dict[str, Any]:
     # 4. How long requests took.
     before = period_before(by_day, choice.before, choice.account)
     times = read_times(choice.scope, choice.days, *columns, before=choice.before, daily=() if is_hourly else drawn)
+    periods = _slots(days, times.by_day, listed_by, choice.days)
     slot_times, group_times = times.by_day, times.by_group_and_day
     if is_hourly:
         slot_times, group_times = _hourly_times(choice)
     chart = charts.Chart(
         choice.days,
         choice.account.currency,
-        is_hourly=is_hourly,
+        drawn_by,
         has_errors=with_errors and not is_hourly,  # failures are not counted by the hour
-        series={_text(names, group): _slots(slots, group_times.get(group, {})) for group, slots in by_group.items()},
-        whole=_slots(hours if is_hourly else days, slot_times),
+        series={
+            _text(names, group): _slots(slots, group_times.get(group, {}), drawn_by, choice.days)
+            for group, slots in by_group.items()
+        },
+        whole=_slots(hours, slot_times, drawn_by, choice.days) if is_hourly else periods,
         has_more=len(groups) > len(drawn) and not is_by_tag,
     )
     listed = {group: names[group] for group in [*groups][:MOST_LINES]}
@@ -130,11 +136,9 @@ def read(choice: Choice) -> dict[str, Any]:
         "lines": lines,
         "speed_lines": [*zip(lines, times_of_lines(times.by_group, listed), strict=False)],
         "line_scales": Scales.of(line.sums for line in lines),
-        "day_scales": Scales.of(days.values()),
-        "days": [
-            Day(day, totals, times.by_day.get(day, Times()), choice.of_day(day))
-            for day, totals in reversed(days.items())
-        ],
+        "listed_by": listed_by.value,
+        "period_scales": Scales.of(slot.totals for slot in periods.values()),
+        "periods": [_period_line(choice, listed_by, start, slot) for start, slot in reversed(periods.items())],
         "chart": chart.data(),
     }
 
@@ -149,8 +153,13 @@ def _hourly_times(choice: Choice) -> tuple[dict[date, Times], dict[Group, dict[d
     return whole, by_group
 
 
-def _slots(totals: Mapping[date, Totals], times: Mapping[date, Times]) -> charts.Slots:
-    return {at: charts.Slot(sums, times.get(at, Times())) for at, sums in totals.items()}
+def _slots(totals: Mapping[date, Totals], times: Mapping[date, Times], by: Interval, days: Days) -> dict[date, Slot]:
+    return by.add_up({at: Slot(sums, times.get(at, Times())) for at, sums in totals.items()}, days)
+
+
+def _period_line(choice: Choice, by: Interval, start: date, slot: Slot) -> PeriodLine:
+    days = Days(start, by.last_day(start, choice.days))
+    return PeriodLine(days, slot.totals, slot.times, choice.of_days("usage-records", days))
 
 
 def _order(by: Grouping, item: tuple[Group, Totals]) -> tuple[bool, Decimal, int, str]:

@@ -76,8 +76,13 @@ class Histogram:
         """Returns the number of durations in each bucket that has any, shortest first."""
         size = LANE // 8
         lanes = self.lanes.to_bytes(BUCKETS * size, "little")
-        counts = (int.from_bytes(lanes[size * bucket : size * (bucket + 1)], "little") for bucket in range(BUCKETS))
-        return {bucket: count for bucket, count in enumerate(counts) if count}
+        shortest = ((self.lanes & -self.lanes).bit_length() - 1) // LANE
+        longest = (self.lanes.bit_length() - 1) // LANE
+        of_each = (
+            (bucket, int.from_bytes(lanes[size * bucket : size * (bucket + 1)], "little"))
+            for bucket in range(shortest, longest + 1)
+        )
+        return {bucket: count for bucket, count in of_each if count}
 
     @property
     def total(self) -> int:

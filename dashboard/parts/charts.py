@@ -1,10 +1,11 @@
-"""Turns usage by day or hour into the data of a chart (static/js/usage-charts.js), as floats."""
+"""Turns usage by hour, day or week into the data of a chart (static/js/usage-charts.js), as floats."""
 
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal
+from enum import StrEnum
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -39,7 +40,42 @@ class Slot:
         return Slot(self.totals - part.totals, self.times - part.times)
 
 
-Slots = Mapping[date, Slot]  # the days or hours that have requests
+Slots = Mapping[date, Slot]  # the hours, days or weeks that have requests, by their beginning
+
+
+class Interval(StrEnum):
+    """Lists how long a slot is. Weeks begin on Mondays, and the first on the first day."""
+
+    HOUR = "hour"
+    DAY = "day"
+    WEEK = "week"
+
+    def starts(self, days: Days) -> list[date]:
+        """Returns the beginning of each slot of these days."""
+        if self is Interval.HOUR:
+            hours = range(int((days.before - days.since) / timedelta(hours=1)))
+            return [days.since + timedelta(hours=hour) for hour in hours]
+        each = (days.first + timedelta(days=day) for day in range((days.last - days.first).days + 1))
+        return [*dict.fromkeys(self.start(day, days) for day in each)]
+
+    def start(self, at: date, days: Days) -> date:
+        """Returns the beginning of the slot that an hour or a day is in."""
+        return max(days.first, at - timedelta(days=at.weekday())) if self is Interval.WEEK else at
+
+    def last_day(self, start: date, days: Days) -> date:
+        """Returns the last day of the slot that begins on a day."""
+        return min(days.last, start + timedelta(days=6 - start.weekday())) if self is Interval.WEEK else start
+
+    def add_up(self, slots: dict[date, Slot], days: Days) -> dict[date, Slot]:
+        """Adds days up to weeks, or returns the hours or days as they are."""
+        if self is not Interval.WEEK:
+            return slots
+        weeks: dict[date, Slot] = {}
+        for day, slot in slots.items():
+            take_turns()
+            start = self.start(day, days)
+            weeks[start] = weeks[start] + slot if start in weeks else slot
+        return weeks
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +133,17 @@ class Chart:
 
     days: Days
     currency: str
-    is_hourly: bool
+    by: Interval
     has_errors: bool
     series: Mapping[str, Slots]
     whole: Slots
     has_more: bool
 
     def data(self) -> dict[str, Any]:
-        """Returns the JSON of the chart: `is_hourly`, `days`, and `measures` with a list of `values` for each group."""
+        """Returns the JSON of the chart: `by`, `slots`, and `measures` with a list of `values` for each group."""
         # Each measure draws the groups that lead in it, and all others as one. A value is null if no request of the
         # slot has the figure; without requests it is zero, or null if figures do not add up.
-        dates = self._dates()
+        starts = self.by.starts(self.days)
         measures = [one for one in _measures(self.currency) if self.has_errors or one.name != "errors"]
         sums = {name: total_of(slot.totals for slot in slots.values()) for name, slots in self.series.items()}
         others = functools.cache(self._without)
@@ -119,14 +155,8 @@ class Chart:
                 parts = {name: self.series[name] for name in names} | {OTHER: others(frozenset(names))}
             else:
                 parts = {name: self.series[name] for name in names}
-            drawn.append(self._drawn(measure, parts, dates))
-        return {"is_hourly": self.is_hourly, "days": [self._short(at) for at in dates], "measures": drawn}
-
-    def _dates(self) -> list[date]:
-        if self.is_hourly:
-            hours = range(int((self.days.before - self.days.since) / timedelta(hours=1)))
-            return [self.days.since + timedelta(hours=hour) for hour in hours]
-        return [self.days.first + timedelta(days=day) for day in range((self.days.last - self.days.first).days + 1)]
+            drawn.append(self._drawn(measure, parts, starts))
+        return {"by": self.by.value, "slots": [self._short(at) for at in starts], "measures": drawn}
 
     def _without(self, names: frozenset[str]) -> Slots:
         parts = [self.series[name] for name in names]
@@ -135,40 +165,40 @@ class Chart:
         }
         return {at: slot for at, slot in rest.items() if slot.totals.asked}
 
-    def _drawn(self, measure: Measure, parts: Mapping[str, Slots], dates: list[date]) -> dict[str, Any]:
-        values = [[_at(at, slots, measure) for at in dates] for slots in parts.values()]
+    def _drawn(self, measure: Measure, parts: Mapping[str, Slots], starts: list[date]) -> dict[str, Any]:
+        values = [[_at(at, slots, measure) for at in starts] for slots in parts.values()]
         return {
             "name": measure.name,
             "label": measure.label,
             "unit": measure.unit,
             "adds_up": measure.adds_up,
             "groups": [*parts],
-            "summary": self._summary(measure, values, parts, dates),
+            "summary": self._summary(measure, values, parts, starts),
             "note": _note(measure, parts),
             "values": [[None if value is None else _short(value) for value in of_group] for of_group in values],
         }
 
     def _summary(
-        self, measure: Measure, values: list[list[Figure]], parts: Mapping[str, Slots], dates: list[date]
+        self, measure: Measure, values: list[list[Figure]], parts: Mapping[str, Slots], starts: list[date]
     ) -> str:
         """Describes the chart in words, for people who cannot see it."""
         all_of = sum if measure.adds_up else max
         together = [all_of(Decimal(figure or 0) for figure in of_slot) for of_slot in zip(*values, strict=True)]
         unit = f" {measure.unit}" if measure.unit else ""
-        by = "hour" if self.is_hourly else "day"
-        title = f"{measure.label} by {by} from {self._long(dates[0])} to {self._long(dates[-1])}"
+        title = f"{measure.label} by {self.by} from {self._long(starts[0])} to {self._long(starts[-1])}"
         most = max(together, default=Decimal(0))
         if not most:
             return f"{title}. {_note(measure, parts) or 'No usage.'}"
         stacked = f", in {len(parts)} parts" if len(parts) > 1 else ""
-        peak = f"The peak is {_plain(most)}{unit}, on {self._long(dates[together.index(most)])}."
+        at = "in the week from" if self.by is Interval.WEEK else "on"
+        peak = f"The peak is {_plain(most)}{unit}, {at} {self._long(starts[together.index(most)])}."
         return f"{title}{stacked}. {peak} The tables have every figure."
 
     def _short(self, at: date) -> str:
-        return date_format(at, "j M H:i" if self.is_hourly else "j M")
+        return date_format(at, "j M H:i" if self.by is Interval.HOUR else "j M")
 
     def _long(self, at: date) -> str:
-        return date_format(at, "j F Y H:i" if self.is_hourly else "j F Y")
+        return date_format(at, "j F Y H:i" if self.by is Interval.HOUR else "j F Y")
 
 
 def _at(at: date, slots: Slots, measure: Measure) -> Figure:

@@ -219,17 +219,15 @@ class Choice:
 
     @property
     def previous_address(self) -> str | None:
-        return None if self.before.first < NOTHING_BEFORE else self._of_days(self.before)
+        return None if self.before.first < NOTHING_BEFORE else self.of_days(self.page, self.before)
 
     @property
     def next_address(self) -> str | None:
-        return None if self.after is None else self._of_days(self.after)
+        return None if self.after is None else self.of_days(self.page, self.after)
 
-    def _of_days(self, days: Days) -> str:
-        return self.to(self.page, days=None, since=days.first.isoformat(), until=days.last.isoformat())
-
-    def of_day(self, day: date) -> str:
-        return self.to("usage-records", days=None, since=day.isoformat(), until=day.isoformat())
+    def of_days(self, page: str, days: Days) -> str:
+        """Returns the address of a page for this choice in other days."""
+        return self.to(page, days=None, since=days.first.isoformat(), until=days.last.isoformat())
 
     @property
     def windows(self) -> list[Link]:

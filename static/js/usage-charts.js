@@ -1,4 +1,4 @@
-// The chart of the usage page: bars by day, stacked by group, or lines, of the measure that is chosen. Its data are in the page
+// The chart of the usage page: bars by hour, day or week, stacked by group, or lines, of the measure that is chosen. Its data are in the page
 // (dashboard/parts/charts.py), its colours in the style sheet. The section stays hidden without JavaScript: the tables
 // below hold the same figures.
 "use strict";
@@ -15,7 +15,6 @@
   const note = section.querySelector(".note");
   const isDark = matchMedia("(prefers-color-scheme: dark)");
   const LONG = 72; // characters, as in dashboard/templatetags/names.py
-  const MANY_DAYS = 100; // more bars than this leave no room for lines between their parts
 
   const chosen = () => section.querySelector("input[name=measure]:checked").value;
   const measured = () => data.measures.find((measure) => measure.name === chosen());
@@ -26,14 +25,13 @@
   const ink = (name) => getComputedStyle(section).getPropertyValue(name).trim();
   const withUnit = (value) => `${written(value)} ${measured().unit}`.trim();
 
-  // Sums are bars that add up; percentiles and rates are lines, with gaps on days without requests.
+  // Sums are bars that add up; percentiles and rates are lines, with gaps where there are no requests.
   function datasets() {
     const addsUp = measured().adds_up;
-    const edge = data.days.length > MANY_DAYS ? 0 : { top: 1 };
     return measured().groups.map((label, number) => {
       const colour = ink(`--series-${number + 1}`);
       const shape = addsUp
-        ? { type: "bar", borderColor: ink("--card"), borderWidth: edge, borderSkipped: false, maxBarThickness: 48 }
+        ? { type: "bar", borderColor: ink("--card"), borderWidth: { top: 1 }, borderSkipped: false, maxBarThickness: 48 }
         : { type: "line", borderColor: colour, borderWidth: 2, pointRadius: 3 };
       return { label, data: measured().values[number], backgroundColor: colour, ...shape };
     });
@@ -88,7 +86,7 @@
   Chart.defaults.font.family = getComputedStyle(section).fontFamily;
   const chart = new Chart(canvas, {
     type: "bar",
-    data: { labels: data.days, datasets: datasets() },
+    data: { labels: data.slots, datasets: datasets() },
     options: {
       animation: false, // nothing here is clearer for moving
       maintainAspectRatio: false,

@@ -2,7 +2,7 @@
 
 import json
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -142,7 +142,7 @@ def test_days_are_chosen(member: Client, query: dict[str, Any], days: tuple[int,
 
 def test_this_month_begins_with_its_first_day(member: Client, account: Account) -> None:
     used(account, 0)
-    assert chart(member, days="month")["days"][0].startswith(f"1 {day_ago():%b}")
+    assert chart(member, days="month")["slots"][0].startswith(f"1 {day_ago():%b}")
 
 
 def opened(account: Account, days: int) -> None:
@@ -360,7 +360,7 @@ def test_the_chart_has_every_day_and_the_parts_of_each(member: Client, account: 
     used(account, 0, model="test/a")
     used(account, 0, model="test/b")
     data = chart(member, days="7")
-    assert data["days"] == [f"{day_ago(days):%-d %b}" for days in range(6, -1, -1)]
+    assert data["slots"] == [f"{day_ago(days):%-d %b}" for days in range(6, -1, -1)]
     assert data["groups"] == ["sim/test/a", "sim/test/b"]
     assert data["measures"]["requests"]["values"] == [[0, 0, 0, 0, 2, 0, 1], [0, 0, 0, 0, 0, 0, 1]]
     assert data["measures"]["energy"]["values"] == [[0, 0, 0, 0, 2.23457, 0, None], [0, 0, 0, 0, 0, 0, None]]
@@ -408,16 +408,42 @@ def test_few_days_are_drawn_by_the_hour_unless_they_are_very_busy(
     yesterday = day_ago(1)
     days = {"since": yesterday, "until": yesterday}
     data = chart(member, **days)
-    assert data["is_hourly"] is True
-    assert (len(data["days"]), data["days"][12]) == (24, f"{yesterday:%-d %b} 12:00")
+    assert data["by"] == "hour"
+    assert (len(data["slots"]), data["slots"][12]) == (24, f"{yesterday:%-d %b} 12:00")
     assert data["measures"]["requests"]["values"] == [[0] * 12 + [1] + [0] * 11] * 2
     assert "errors" not in data["measures"]
-    assert len(chart(member, since=day_ago(2), until=day_ago())["days"]) == 72
-    assert len(chart(member, since=day_ago(3), until=day_ago())["days"]) == 4
+    assert len(chart(member, since=day_ago(2), until=day_ago())["slots"]) == 72
+    assert len(chart(member, since=day_ago(3), until=day_ago())["slots"]) == 4
     narrowed = chart(member, **days, region="DEFRA")
     assert narrowed["groups"] == ["sim/test/b"]
     monkeypatch.setattr(usage_page, "MOST_HOURLY_REQUESTS", 1)
-    assert len(chart(member, **days)["days"]) == 1
+    assert len(chart(member, **days)["slots"]) == 1
+
+
+def test_more_than_a_hundred_days_are_drawn_and_listed_by_week(member: Client, account: Account) -> None:
+    wednesday, sunday = date(2026, 1, 7), date(2026, 1, 11)
+    for day in (wednesday, sunday, sunday + timedelta(days=1)):
+        used(account, (day_ago() - day).days, duration_ms=1000, first_token_ms=100)
+    advance_all()
+    daily = {"since": wednesday, "until": wednesday + timedelta(days=99)}
+    assert len(chart(member, **daily)["slots"]) == len(rows(page(member, **daily), "days")) + 97 == 100
+    weekly = {"since": wednesday, "until": wednesday + timedelta(days=100)}
+    data = chart(member, **weekly)
+    assert data["by"] == "week"
+    assert (data["slots"][:3], data["slots"][-1]) == (["7 Jan", "12 Jan", "19 Jan"], "13 Apr")
+    assert data["measures"]["requests"]["values"] == [[2, 1] + [0] * 13]
+    assert data["measures"]["latency-p50"]["values"] == [[1, 1] + [None] * 13]
+    assert "Requests by week from 7 January 2026 to 13 April 2026" in data["measures"]["requests"]["summary"]
+    assert "The peak is 2, in the week from 7 January 2026." in data["measures"]["requests"]["summary"]
+    html = page(member, **weekly)
+    assert "By week" in seen(html)
+    for table in ("days", "speed-days"):
+        assert [re.split(r" [12] ", row)[0] for row in rows(html, table)] == [
+            "12 Jan to 18 Jan 2026",
+            "7 Jan to 11 Jan 2026",
+        ]
+    (_, first) = links(html.partition('aria-labelledby="days"')[2], "Requests")
+    assert words(member, first).count("sim/test/echo/FRPAR") == 2
 
 
 def test_the_chart_names_the_last_part_if_it_is_one_group(member: Client, account: Account) -> None:

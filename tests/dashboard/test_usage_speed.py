@@ -82,8 +82,8 @@ def test_the_chart_shows_the_percentiles_of_all_groups_beyond_its_colours_togeth
     if is_rolled_up:
         assert advance_all() == 15
     data = chart(member, days=days)
-    at = data["days"].index(f"{day_ago(1):%-d %b}" + (" 12:00" if data["is_hourly"] else ""))
-    assert data["is_hourly"] is (days == "yesterday")
+    at = data["slots"].index(f"{day_ago(1):%-d %b}" + (" 12:00" if data["by"] == "hour" else ""))
+    assert data["by"] == ("hour" if days == "yesterday" else "day")
     p50, p95, first_token = (data["measures"][name] for name in ("latency-p50", "latency-p95", "first-token-p50"))
     assert p50["groups"] == p95["groups"] == [*(f"sim/test/busy{number}" for number in range(6)), "Other"]
     assert [values[at] for values in p50["values"]] == [*[1] * 6, 3.1]
