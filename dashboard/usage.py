@@ -71,7 +71,7 @@ def usage(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 
 def read(choice: Choice) -> dict[str, Any]:
-    """Returns the values of the page, with at most eleven SELECTs for sums and times and two more for names."""
+    """Returns the values of the page, with at most thirteen SELECTs for sums and times and two more for names."""
     # 1. The groups in the whole period, those with the highest cost first, and then those with most requests. Requests
     # that were not routed come last.
     with_errors, is_by_tag = choice.counts_errors, choice.by == Grouping.TAG
@@ -107,8 +107,9 @@ def read(choice: Choice) -> dict[str, Any]:
         hours |= {hour: row.totals for hour, row in hourly(choice.scope, choice.days)}
     by_day = usage_by_day(choice.scope, Days(choice.before.first, choice.days.last), with_errors=with_errors)
     days = {day: totals for day, totals in by_day.items() if day >= choice.days.first}
-    # 4. How long requests took.
+    # 4. What the groups used in the period before, and how long requests took.
     before = period_before(by_day, choice.before, choice.account)
+    earlier = breakdown(choice.scope, choice.before, *columns) if before is not None else ()
     times = read_times(choice.scope, choice.days, *columns, before=choice.before, daily=() if is_hourly else drawn)
     periods = _slots(days, times.by_day, listed_by, choice.days)
     slot_times, group_times = times.by_day, times.by_group_and_day
@@ -128,7 +129,14 @@ def read(choice: Choice) -> dict[str, Any]:
     )
     listed = {group: names[group] for group in [*groups][:MOST_LINES]}
     whole = total_of(days.values() if is_by_tag else groups.values())
-    lines = lines_of(choice, groups, listed, whole, where_others_are="All of them are in the CSV.")
+    lines = lines_of(
+        choice,
+        groups,
+        listed,
+        whole,
+        earlier={group_of(row, choice.by): row.totals for row in earlier},
+        where_others_are="All of them are in the CSV.",
+    )
     return {
         "totals": total_of(days.values()),
         "before": before,

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from .choices import COLUMNS_OF_GROUPING, NOT_ROUTED, WITHOUT_ALIAS, WITHOUT_TAG
 MOST_LINES = 100
 PERCENT = Decimal(100)
 Group = tuple[str | UUID | None, ...]  # the values that the rows of a group have in the grouping's columns
+NOTHING_EARLIER: Mapping[Group, Totals] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,8 @@ class GroupName:
 class GroupLine:
     """Holds a group's line in a table, or the line of all groups that are not listed.
 
-    `share` is the share of the cost in percent. `narrowed` and `records` are addresses of the group's pages.
+    `share` is the share of the cost in percent. `narrowed` and `records` are addresses of the group's pages. `earlier`
+    is the group's usage in the period before.
     """
 
     name: GroupName
@@ -41,6 +44,7 @@ class GroupLine:
     share: Decimal | None
     narrowed: str | None
     records: str | None
+    earlier: Totals | None = None
 
 
 def lines_of(
@@ -49,22 +53,24 @@ def lines_of(
     names: Mapping[Group, GroupName],
     whole: Totals | None = None,
     *,
+    earlier: Mapping[Group, Totals] = NOTHING_EARLIER,
     where_others_are: str = "",
 ) -> list[GroupLine]:
     """Returns a line for each group in `names`, in that order, and one for all others. Shares are parts of `whole`."""
 
-    def line(name: GroupName, sums: Any) -> GroupLine:
+    def line(name: GroupName, sums: Any, was: Totals | None) -> GroupLine:
         share = PERCENT * sums.cost / whole.cost if whole and whole.cost and sums.cost is not None else None
         if name.value is None:
-            return GroupLine(name, sums, share, None, None)
+            return GroupLine(name, sums, share, None, None, was)
         here = {choice.by.value: name.value}
         narrowed = None if choice.by in choice.narrowing else choice.within(**here)
-        return GroupLine(name, sums, share, narrowed, choice.to("usage-records", **here))
+        return GroupLine(name, sums, share, narrowed, choice.to("usage-records", **here), was)
 
-    lines = [line(name, groups[group]) for group, name in names.items()]
+    lines = [line(name, groups[group], earlier.get(group)) for group, name in names.items()]
     if others := [sums for group, sums in groups.items() if group not in names]:
         name = GroupName(f"{len(others):,} others", None, detail=where_others_are)
-        lines.append(line(name, total_of(others[1:], others[0])))
+        were = total_of(sums for group, sums in earlier.items() if group not in names)
+        lines.append(line(name, total_of(others[1:], others[0]), were))
     return lines
 
 

@@ -168,6 +168,31 @@ def test_tiles_compare_with_the_period_before(member: Client, account: Account) 
     assert "Requests 2 Tokens" in words(member, "/usage", since=day_ago(14), until=day_ago(13)), "nothing to compare"
 
 
+def test_each_line_compares_its_cost_with_the_period_before(
+    member: Client, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(account, 100)
+    doubled, unchanged, new, unpriced = (new_key(account, name)[0] for name in ("doubled", "same", "new", "unpriced"))
+    for days, key in ((0, doubled), (1, doubled), (8, doubled), (2, unchanged), (9, unchanged), (3, new)):
+        used(account, days, key=key)
+    used(account, 3, key=unpriced, priced=False)
+    gone = new_key(account, "gone")[0]
+    used(account, 8, key=gone)
+    html = page(member, days="7", by="key")
+    assert "Change of cost" in seen(html)
+    changes = {row.split()[0]: re.sub(r".* (0\.\d{4}|\d+ unknown) ", "", row) for row in rows(html, "groups")}
+    assert changes == {
+        "doubled": "+100 % 50.0 % unknown unknown Requests",
+        "same": "±0 % 25.0 % unknown unknown Requests",
+        "new": "new 25.0 % unknown unknown Requests",
+        "unpriced": "unknown unknown unknown unknown Requests",
+    }
+    monkeypatch.setattr(usage_page, "MOST_LINES", 1)
+    assert "0.0017 ±0 %" in rows(page(member, days="7", by="key"), "groups")[-1]
+    opened(account, 10)
+    assert "Change of cost" not in seen(page(member, days="7", by="key")), "nothing to compare"
+
+
 def test_an_account_younger_than_the_period_before_is_not_compared(member: Client, account: Account) -> None:
     opened(account, 40)
     used(account, 1)
