@@ -14,7 +14,7 @@ class Action(models.TextChoices):
     ALERTS_CHANGED = "alerts.changed", "amounts of the balance for alerts changed"
     ALIAS_CREATED = "alias.created", "alias created"
     ALIAS_RENAMED = "alias.renamed", "alias renamed"
-    ALIAS_REPOINTED = "alias.repointed", "alias repointed"
+    ALIAS_REPOINTED = "alias.repointed", "alias target changed"
     ALIAS_FALLBACKS_CHANGED = "alias.fallbacks_changed", "fallbacks of an alias changed"
     ALIAS_DELETED = "alias.deleted", "alias deleted"
     BALANCE_THRESHOLD = "balance.threshold", "balance at or below an amount"

@@ -1,6 +1,7 @@
 """Shows an account's audit log to its owners, and downloads it (docs/management.md#audit-log)."""
 
 from collections.abc import Iterator
+from datetime import UTC
 from typing import Any
 from uuid import UUID
 
@@ -9,6 +10,8 @@ from django import forms
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.utils.formats import date_format
 
 from accounts import audit
 from accounts.actions import Action
@@ -20,6 +23,7 @@ from gateway.edge.rfc3339 import to_text
 
 from .parts.access import AccountContext, account_page
 from .parts.downloads import download, refused
+from .parts.policy_words import LABELS, in_words
 
 PAGE_ROWS = 50
 ROWS_AT_ONCE = 500  # of a download
@@ -82,13 +86,15 @@ def audit_log(request: HttpRequest, current: AccountContext) -> HttpResponse:
         except ValueError:
             raise Http404 from None
     rows = audit.shown(events[: PAGE_ROWS + 1])
+    currency = current.account.currency
     query = request.GET.copy()
     query.pop("before", None)
     context = {
         "form": form,
-        "events": [(event, _words(event.old), _words(event.new)) for event in rows[:PAGE_ROWS]],
+        "events": [(event, _words(event.old, currency), _words(event.new, currency)) for event in rows[:PAGE_ROWS]],
         "older": rows[PAGE_ROWS - 1].event.pk if len(rows) > PAGE_ROWS else None,
         "before": before,
+        "account_id": str(current.account.pk),
         "query": query.urlencode(),
     }
     return current.page(request, "audit", context, form)
@@ -135,15 +141,25 @@ def _line(shown: ShownEvent) -> Line:
     return dict(zip(COLUMNS, values, strict=True))
 
 
-def _words(values: Any) -> str:
-    """Writes what an event replaced or set on one line, without the fields that are empty among others."""
+def _words(values: Any, currency: str) -> list[str]:
+    """Writes each field that an event replaced or set, without the fields that are empty among others."""
     if not isinstance(values, dict):
-        return ""
+        return []
     found = {name: value for name, value in sorted(values.items()) if value is not None or len(values) == 1}
-    return ", ".join(f"{name.replace('_', ' ')} {_word(value)}" for name, value in found.items())
+    return [
+        f"{LABELS[name] if name in LABELS else name.replace('_', ' ').capitalize()}: {_word(name, value, currency)}"
+        for name, value in found.items()
+    ]
 
 
-def _word(value: Any) -> str:
+def _word(name: str, value: Any, currency: str) -> str:
     if value is None:
         return "none"
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    if name in LABELS:
+        return in_words(name, value, currency)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    moment = parse_datetime(value) if name.endswith(("_at", "_until")) else None
+    return f"{value}" if moment is None else f"{date_format(moment.astimezone(UTC), 'j M Y H:i')} UTC"

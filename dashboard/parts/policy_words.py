@@ -83,7 +83,7 @@ class ChangeLine:
 
 def described(rules: Mapping[str, Any], currency: str) -> list[tuple[str, str]]:
     """Returns the label and the words of each rule of a policy; amounts are in this currency."""
-    return [(label, _words(name, rules[name], currency)) for name, label in LABELS.items() if name in rules]
+    return [(label, in_words(name, rules[name], currency)) for name, label in LABELS.items() if name in rules]
 
 
 def changes_of(event: ShownEvent, currency: str) -> Iterator[ChangeLine]:
@@ -91,7 +91,7 @@ def changes_of(event: ShownEvent, currency: str) -> Iterator[ChangeLine]:
     old, new = event.old or {}, event.new or {}
     for name, label in LABELS.items():
         if old.get(name) != new.get(name):
-            yield ChangeLine(event, label, *(_words(name, rules.get(name), currency) for rules in (old, new)))
+            yield ChangeLine(event, label, *(in_words(name, rules.get(name), currency) for rules in (old, new)))
 
 
 def excluded_routes(record: Generation) -> list[dict[str, str]]:
@@ -113,7 +113,8 @@ def budgets_of(rules: Mapping[str, Any]) -> list[dict[str, str]]:
     return budgets if isinstance(budgets, list) else [budgets]
 
 
-def _words(name: str, value: Any, currency: str) -> str:  # noqa: PLR0911  # a kind of field each
+def in_words(name: str, value: Any, currency: str) -> str:  # noqa: PLR0911  # a kind of field each
+    """Writes the value of a field of a policy; amounts are in this currency."""
     if value is None:
         return NO_RULE
     match name:

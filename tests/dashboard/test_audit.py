@@ -9,6 +9,7 @@ from django.test import Client
 from accounts import audit, keys
 from accounts.audit import Actor
 from accounts.models import Account, ApiKey, AuditEvent
+from billing.policies import Holder, set_policy
 from gateway.errors import ApiKeyDisabled
 from tests.billing.records import key_of
 from tests.dashboard.people import client_of, joined
@@ -44,8 +45,17 @@ def test_the_log_shows_who_did_what_and_from_where(owner: Client, account: Accou
     assert (created.actor_kind, created.address, created.object_name) == ("member", "10.1.2.3", "app")
     assert created.actor_name == "", "an address is not stored"
     shown = page(owner, account)
-    assert "key created key app expires at" in shown
-    assert f"kind inference, name app {OWNER} 10.1.2.3" in shown
+    assert "key created key app Expires at: " in shown
+    assert f" UTC Kind: inference Name: app {OWNER} 10.1.2.3" in shown
+
+
+def test_policies_are_shown_in_the_words_of_their_pages(owner: Client, account: Account) -> None:
+    rules = {"jurisdictions": ["eu-sovereign"], "rpm": 6000, "budget": {"amount": "5.00", "period": "month"}}
+    set_policy(Holder.of_account(account), rules)
+    assert (
+        "policy changed account Budgets: 5.00 EUR per month Jurisdictions: EU-sovereign Requests per minute: 6,000 "
+        in page(owner, account)
+    ), "the account's id says nothing on its own page"
 
 
 def test_the_log_is_narrowed_by_subject_actor_and_day(owner: Client, account: Account) -> None:
@@ -69,8 +79,8 @@ def test_a_long_log_has_pages(owner: Client, account: Account, key: ApiKey) -> N
     assert "name 59" in first.text
     assert "name 1 " not in plain(first.text)
     second = plain(owner.get(f"/audit?account={account.pk}&subject=key&before={older}").text)
-    assert "name name 1 " in second
-    assert "name name 59" not in second
+    assert "Name: name 1 " in second
+    assert "Name: name 59" not in second
 
 
 @pytest.fixture
