@@ -1,10 +1,11 @@
 """Makes the printed page of a statement: the ledger's sums, and the usage by day, key, model, region and tag."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 from django.utils import timezone
@@ -16,6 +17,7 @@ from billing.usage.statement import Line, Period, StatementTotals, Sum, lines
 from billing.usage.statistics import Days, GroupColumn, Row, Scope, Totals, breakdown
 from gateway.money import EXACT
 from gateway.server.turns import take_turns
+from gateway.templatetags.figures import ENERGY_UNITS, MASS_UNITS, Scale
 
 MOST_PRINTED = 50_000  # requests that are read one by one for a printed page
 SETTLED_AFTER = timedelta(minutes=2)  # by then no record of an earlier moment can be committed any more
@@ -57,9 +59,26 @@ class PrintedSums:
             sums.unknown += totals.requests - known
 
 
+@dataclass(frozen=True, slots=True)
+class PrintedTable:
+    """Holds a table of a printed statement: its name, the head of its first column, and its rows."""
+
+    name: str
+    heading: str
+    rows: Mapping[Any, PrintedSums]
+
+    @property
+    def energy(self) -> Scale:
+        return Scale.of((sums.energy_wh.shown for sums in self.rows.values()), ENERGY_UNITS)
+
+    @property
+    def carbon(self) -> Scale:
+        return Scale.of((sums.carbon_gco2e.shown for sums in self.rows.values()), MASS_UNITS)
+
+
 @dataclass(slots=True)
 class PrintedStatement:
-    """Holds the tables of a printed statement; a table's rows are sums by name."""
+    """Holds the sums of a printed statement, by what its tables have a row for."""
 
     totals: StatementTotals = field(default_factory=StatementTotals)
     whole: PrintedSums = field(default_factory=PrintedSums)
@@ -69,19 +88,20 @@ class PrintedStatement:
     regions: dict[str, PrintedSums] = field(default_factory=lambda: defaultdict(PrintedSums))
     tags: dict[str, PrintedSums] = field(default_factory=lambda: defaultdict(PrintedSums))
 
-    def tables(self) -> Iterator[tuple[str, str, dict[str, PrintedSums]]]:
-        """Yields the name, the heading and the rows of each table of groups, the highest cost first."""
+    def tables(self) -> Iterator[PrintedTable]:
+        """Yields the tables of groups, with the highest cost first, and the table of days."""
         names = dict(ApiKey.objects.filter(pk__in=[*self.keys]).values_list("pk", "name"))
         twice = {name for name in names.values() if [*names.values()].count(name) > 1}
         keys = {}
         for key_id, sums in self.keys.items():
             name = names[UUID(key_id)]
             keys[f"{name} ({key_id})" if name in twice else name] = sums
-        yield "key", "API key", _sorted(keys)
-        yield "model", "Model", _sorted(self.models)
-        yield "region", "Region", _sorted(self.regions)
+        yield PrintedTable("key", "API key", _sorted(keys))
+        yield PrintedTable("model", "Model", _sorted(self.models))
+        yield PrintedTable("region", "Region", _sorted(self.regions))
         if self.tags.keys() - {NO_TAGS}:
-            yield "tag", "Tag", _sorted(self.tags)
+            yield PrintedTable("tag", "Tag", _sorted(self.tags))
+        yield PrintedTable("day", "Date", dict(sorted(self.days.items())))
 
 
 def printed(account: Account, period: Period) -> PrintedStatement:
@@ -158,7 +178,6 @@ def _of_days(account: Account, days: Days) -> PrintedStatement:
     by_tag: list[Row] = breakdown(scope, days, column.TAG)
     for row in by_tag:
         page.tags[row.tag or NO_TAGS].add_totals(row.totals)
-    page.days = dict(sorted(page.days.items()))
     page.totals = StatementTotals(
         requests=page.whole.requests,
         cost=page.whole.cost,
