@@ -20,6 +20,7 @@ from gateway.server.turns import take_turns
 from gateway.templatetags.figures import ENERGY_UNITS, MASS_UNITS, Scale
 
 MOST_PRINTED = 50_000  # requests that are read one by one for a printed page
+MOST_DAYS = 92  # a longer period is shown by month
 SETTLED_AFTER = timedelta(minutes=2)  # by then no record of an earlier moment can be committed any more
 NO_TAGS = "no tags"
 
@@ -40,6 +41,17 @@ class PrintedSums:
     cost: Sum = field(default_factory=Sum)
     energy_wh: Sum = field(default_factory=Sum)
     carbon_gco2e: Sum = field(default_factory=Sum)
+
+    def add(self, other: "PrintedSums") -> None:
+        self.requests += other.requests
+        for sums, more in (
+            (self.cost, other.cost),
+            (self.energy_wh, other.energy_wh),
+            (self.carbon_gco2e, other.carbon_gco2e),
+        ):
+            sums.total = EXACT.add(sums.total, more.total)
+            sums.known += more.known
+            sums.unknown += more.unknown
 
     def add_line(self, line: Line) -> None:
         self.requests += 1
@@ -89,7 +101,7 @@ class PrintedStatement:
     tags: dict[str, PrintedSums] = field(default_factory=lambda: defaultdict(PrintedSums))
 
     def tables(self) -> Iterator[PrintedTable]:
-        """Yields the tables of groups, with the highest cost first, and the table of days."""
+        """Yields the tables of groups, the highest cost first, and of days or, for a long period, of months."""
         names = dict(ApiKey.objects.filter(pk__in=[*self.keys]).values_list("pk", "name"))
         twice = {name for name in names.values() if [*names.values()].count(name) > 1}
         keys = {}
@@ -101,7 +113,17 @@ class PrintedStatement:
         yield PrintedTable("region", "Region", _sorted(self.regions))
         if self.tags.keys() - {NO_TAGS}:
             yield PrintedTable("tag", "Tag", _sorted(self.tags))
-        yield PrintedTable("day", "Date", dict(sorted(self.days.items())))
+        if not self.days or max(self.days) - min(self.days) < timedelta(days=MOST_DAYS):
+            yield PrintedTable("day", "Date", dict(sorted(self.days.items())))
+        else:
+            yield PrintedTable("month", "Month", self._months())
+
+    def _months(self) -> dict[date, PrintedSums]:
+        """Adds up the days of each month, which is named by its first day."""
+        months: dict[date, PrintedSums] = {}
+        for day, sums in sorted(self.days.items()):
+            months.setdefault(day.replace(day=1), PrintedSums()).add(sums)
+        return months
 
 
 def printed(account: Account, period: Period) -> PrintedStatement:
@@ -154,7 +176,7 @@ def _of_lines(account: Account, period: Period) -> PrintedStatement:
                 page.whole,
                 page.days[date.fromisoformat(str(line["created_at"])[:10])],
                 page.keys[str(line["key_id"])],
-                page.models[str(line["model"])],
+                page.models[str(line["model"]).rpartition("/")[0]],
                 page.regions[str(line["region"])],
                 *(page.tags[tag] for tag in tags),
             ):
@@ -171,7 +193,7 @@ def _of_days(account: Account, days: Days) -> PrintedStatement:
                 page.whole,
                 page.days[row.day],
                 page.keys[str(row.key_id)],
-                page.models[f"{row.provider}/{row.model}/{row.region}"],
+                page.models[f"{row.provider}/{row.model}"],
                 page.regions[str(row.region)],
             ):
                 sums.add_totals(row.totals)

@@ -207,7 +207,9 @@ def test_it_names_both_parties_and_has_a_number_and_sums_by_key_model_region_and
         assert expected in text.replace(" 1 Road", "1 Road").replace(" 75002", "75002")
     assert f"{day_ago(1):%-d %b %Y} to {day_ago(1):%-d %b %Y} (UTC)" in text
     assert rows(html, "by-key")[0].startswith("test 3 0.00168")
-    assert rows(html, "by-model")[-1].startswith("Total 3 0.00168")
+    model, total = rows(html, "by-model")
+    assert model.startswith("sim/test/echo 3 0.00168")  # in all of its regions
+    assert total.startswith("Total 3 0.00168")
     assert rows(html, "by-region")[0].startswith("FRPAR 3 0.00168")
     assert [row.split(" 0.")[0] for row in rows(html, "by-tag")][:3] == ["blue 1", "green 1", "no tags 2"]
 
@@ -226,6 +228,17 @@ def test_each_column_has_one_unit_and_an_incomplete_sum_says_so(member: Client, 
         ["≥", "1.24", "≥", "54.2"],
     ]
     assert "≥ some requests have no figure" in seen(html)
+
+
+def test_a_long_period_is_shown_by_month(member: Client, account: Account) -> None:
+    used(account, printed.MOST_DAYS)
+    for days in (1, 1, 0):
+        used(account, days)
+    period = {"since": f"{day_ago(printed.MOST_DAYS)}", "until": f"{day_ago()}"}
+    html = member.get("/statement", {"format": "html", **period}).text
+    assert "Usage by day" not in seen(html)
+    assert rows(html, "by-month")[0].startswith(f"{day_ago(printed.MOST_DAYS):%B %Y} 1 0.00084")
+    assert rows(html, "by-month")[-1].startswith("Total 4 0.00336")
 
 
 def test_the_number_of_a_month_s_statement_is_its_account_and_month(account: Account) -> None:
