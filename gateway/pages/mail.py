@@ -54,7 +54,7 @@ def finish(seconds: float = STOP_SECONDS) -> None:
 
 
 def _signature() -> str:
-    """Returns the operator's name, address, email and VAT id as the last lines of a mail, if there is more than a name."""
+    """Returns the operator's name, address, email and VAT id as a mail's last lines; empty if there is only a name."""
     me = operator()
     lines = [me.name, *me.address, *filter(None, [me.email, me.vat_id and f"VAT id {me.vat_id}"])]
     return "\n-- \n" + "\n".join(lines) + "\n" if len(lines) > 1 else ""
