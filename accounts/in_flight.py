@@ -82,7 +82,7 @@ def require_room(account: str) -> None:
     """
     most, own = settings.GATEWAY_ACCOUNT_CONCURRENCY, _purses.get(account)
     if most and own is not None and own.requests >= most:
-        raise _too_many(f"Too many concurrent requests of this account in one worker (limit {most}).")
+        raise _too_many(f"Too many concurrent requests of this account (limit {most}).")
 
 
 def begin(event: RequestEvent, purse: Purse, units: int) -> bool:

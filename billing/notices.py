@@ -348,7 +348,9 @@ def _about(days: int) -> str:
 
 
 def _top_up() -> str:
-    address = operator().top_up.removeprefix("mailto:")
+    address = operator().top_up
+    if address.startswith("mailto:"):
+        return f"\n\nTo top up, write to {address.removeprefix('mailto:')}"
     return f"\n\nTop up at {address}" if address else ""
 
 

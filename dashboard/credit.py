@@ -260,7 +260,7 @@ def statement_page(account: Account, period: Period) -> dict[str, Any]:
     except TooManyRequests as error:
         return context | {"too_many": error.requests}
     entries = [e for e in reversed(credit_of(account.pk, days)) if period.since <= e.created_at <= period.until]
-    return context | {"page": page, "totals": page.totals, "days": dict(page.days), "entries": entries}
+    return context | {"page": page, "totals": page.totals, "entries": entries}
 
 
 def _month(request: HttpRequest, now: datetime) -> Days:

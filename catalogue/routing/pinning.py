@@ -70,9 +70,10 @@ def _served_regions(offer: Offer) -> str:
 def require_modality(route: Route, fitting: tuple[str, ...], endpoint: str) -> None:
     """Raises InvalidRequest if the endpoint does not serve models of this kind."""
     if route.modality not in fitting:
-        fault = f"Model {route.id!r} has modality {route.modality or 'unknown'!r}, which {endpoint} does not serve."
+        modality = f"the modality {route.modality!r}" if route.modality else "an unknown modality"
         own = ENDPOINTS.get(route.modality or "")
-        raise InvalidRequest(f"{fault} Use {own}." if own else fault, param="model")
+        way_out = f"Use {own}." if own else f"It cannot be used with {endpoint}."
+        raise InvalidRequest(f"Model {route.id!r} has {modality}. {way_out}", param="model")
 
 
 def require_configured(route: Route) -> None:

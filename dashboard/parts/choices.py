@@ -33,6 +33,7 @@ WINDOWS = {
 REPORTED = {
     DEFAULT_DAYS: "30 days",
     "month": "This month",
+    "last-month": "Last month",
     "quarter": "This quarter",
     "last-quarter": "Last quarter",
     "year": "This year",

@@ -1,10 +1,11 @@
 """Makes the printed page of a statement: the ledger's sums, and the usage by day, key, model, region and tag."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 from django.utils import timezone
@@ -16,8 +17,10 @@ from billing.usage.statement import Line, Period, StatementTotals, Sum, lines
 from billing.usage.statistics import Days, GroupColumn, Row, Scope, Totals, breakdown
 from gateway.money import EXACT
 from gateway.server.turns import take_turns
+from gateway.templatetags.figures import ENERGY_UNITS, MASS_UNITS, Scale
 
 MOST_PRINTED = 50_000  # requests that are read one by one for a printed page
+MOST_DAYS = 92  # a longer period is shown by month
 SETTLED_AFTER = timedelta(minutes=2)  # by then no record of an earlier moment can be committed any more
 NO_TAGS = "no tags"
 
@@ -39,6 +42,17 @@ class PrintedSums:
     energy_wh: Sum = field(default_factory=Sum)
     carbon_gco2e: Sum = field(default_factory=Sum)
 
+    def add(self, other: "PrintedSums") -> None:
+        self.requests += other.requests
+        for sums, more in (
+            (self.cost, other.cost),
+            (self.energy_wh, other.energy_wh),
+            (self.carbon_gco2e, other.carbon_gco2e),
+        ):
+            sums.total = EXACT.add(sums.total, more.total)
+            sums.known += more.known
+            sums.unknown += more.unknown
+
     def add_line(self, line: Line) -> None:
         self.requests += 1
         for sums, name in ((self.cost, "cost"), (self.energy_wh, "energy_wh"), (self.carbon_gco2e, "carbon_gco2e")):
@@ -57,9 +71,26 @@ class PrintedSums:
             sums.unknown += totals.requests - known
 
 
+@dataclass(frozen=True, slots=True)
+class PrintedTable:
+    """Holds a table of a printed statement: its name, the head of its first column, and its rows."""
+
+    name: str
+    heading: str
+    rows: Mapping[Any, PrintedSums]
+
+    @property
+    def energy(self) -> Scale:
+        return Scale.of((sums.energy_wh.shown for sums in self.rows.values()), ENERGY_UNITS)
+
+    @property
+    def carbon(self) -> Scale:
+        return Scale.of((sums.carbon_gco2e.shown for sums in self.rows.values()), MASS_UNITS)
+
+
 @dataclass(slots=True)
 class PrintedStatement:
-    """Holds the tables of a printed statement; a table's rows are sums by name."""
+    """Holds the sums of a printed statement, by what its tables have a row for."""
 
     totals: StatementTotals = field(default_factory=StatementTotals)
     whole: PrintedSums = field(default_factory=PrintedSums)
@@ -69,19 +100,30 @@ class PrintedStatement:
     regions: dict[str, PrintedSums] = field(default_factory=lambda: defaultdict(PrintedSums))
     tags: dict[str, PrintedSums] = field(default_factory=lambda: defaultdict(PrintedSums))
 
-    def tables(self) -> Iterator[tuple[str, str, dict[str, PrintedSums]]]:
-        """Yields the name, the heading and the rows of each table of groups, the highest cost first."""
+    def tables(self) -> Iterator[PrintedTable]:
+        """Yields the tables of groups, the highest cost first, and of days or, for a long period, of months."""
         names = dict(ApiKey.objects.filter(pk__in=[*self.keys]).values_list("pk", "name"))
         twice = {name for name in names.values() if [*names.values()].count(name) > 1}
         keys = {}
         for key_id, sums in self.keys.items():
             name = names[UUID(key_id)]
             keys[f"{name} ({key_id})" if name in twice else name] = sums
-        yield "key", "API key", _sorted(keys)
-        yield "model", "Model", _sorted(self.models)
-        yield "region", "Region", _sorted(self.regions)
+        yield PrintedTable("key", "API key", _sorted(keys))
+        yield PrintedTable("model", "Model", _sorted(self.models))
+        yield PrintedTable("region", "Region", _sorted(self.regions))
         if self.tags.keys() - {NO_TAGS}:
-            yield "tag", "Tag", _sorted(self.tags)
+            yield PrintedTable("tag", "Tag", _sorted(self.tags))
+        if not self.days or max(self.days) - min(self.days) < timedelta(days=MOST_DAYS):
+            yield PrintedTable("day", "Date", dict(sorted(self.days.items())))
+        else:
+            yield PrintedTable("month", "Month", self._months())
+
+    def _months(self) -> dict[date, PrintedSums]:
+        """Adds up the days of each month, which is named by its first day."""
+        months: dict[date, PrintedSums] = {}
+        for day, sums in sorted(self.days.items()):
+            months.setdefault(day.replace(day=1), PrintedSums()).add(sums)
+        return months
 
 
 def printed(account: Account, period: Period) -> PrintedStatement:
@@ -134,7 +176,7 @@ def _of_lines(account: Account, period: Period) -> PrintedStatement:
                 page.whole,
                 page.days[date.fromisoformat(str(line["created_at"])[:10])],
                 page.keys[str(line["key_id"])],
-                page.models[str(line["model"])],
+                page.models[str(line["model"]).rpartition("/")[0]],
                 page.regions[str(line["region"])],
                 *(page.tags[tag] for tag in tags),
             ):
@@ -151,14 +193,13 @@ def _of_days(account: Account, days: Days) -> PrintedStatement:
                 page.whole,
                 page.days[row.day],
                 page.keys[str(row.key_id)],
-                page.models[f"{row.provider}/{row.model}/{row.region}"],
+                page.models[f"{row.provider}/{row.model}"],
                 page.regions[str(row.region)],
             ):
                 sums.add_totals(row.totals)
     by_tag: list[Row] = breakdown(scope, days, column.TAG)
     for row in by_tag:
         page.tags[row.tag or NO_TAGS].add_totals(row.totals)
-    page.days = dict(sorted(page.days.items()))
     page.totals = StatementTotals(
         requests=page.whole.requests,
         cost=page.whole.cost,

@@ -54,9 +54,9 @@ def finish(seconds: float = STOP_SECONDS) -> None:
 
 
 def _signature() -> str:
-    """Returns the operator's name, address and email as the last lines of a mail, if the settings have any of them."""
+    """Returns the operator's name, address, email and VAT id as a mail's last lines; empty if there is only a name."""
     me = operator()
-    lines = [me.name, *me.address, *filter(None, [me.email])]
+    lines = [me.name, *me.address, *filter(None, [me.email, me.vat_id and f"VAT id {me.vat_id}"])]
     return "\n-- \n" + "\n".join(lines) + "\n" if len(lines) > 1 else ""
 
 

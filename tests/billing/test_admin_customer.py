@@ -48,6 +48,8 @@ def test_the_balance_has_its_currency_and_how_long_it_lasts(staff: Client) -> No
     assert balance(text_of(staff, spent)) == "0.00 EUR 0.0008 EUR a day, runs out in about 10 days"
     assert balance(text_of(staff, empty)) == "0.00 EUR no credit"
     assert 'title="0.00916"' in text_of(staff, spent)
+    credits.grant(spent.pk, Decimal(1000), "invoice 1")  # lasts for years, which nobody can foresee
+    assert balance(text_of(staff, spent)) == "1,000.00 EUR 0.0008 EUR a day"
 
 
 def test_usage_is_shown_by_month_model_and_key(staff: Client, account: Account) -> None:

@@ -48,7 +48,7 @@ def test_one_mail_is_sent_below_a_week_s_spending_until_credit_was_added(account
     assert mailed() == ["Low balance: Northwind (4.98 EUR left)"]
     body = str(mail.outbox[0].body)
     assert "and lasts about 6 days at the pace of the last week. Requests will be refused when the balance" in body
-    assert "Top up at billing@acme.example" in body
+    assert "To top up, write to billing@acme.example" in body
     assert "You receive this email because you are an owner of Northwind." in body
     spend(account, "1")
     assert mailed() == []

@@ -136,7 +136,10 @@ def test_a_modality_that_does_not_fit_is_refused(modality: str | None) -> None:
     with pytest.raises(ApiError) as caught:
         pinning.require_modality(found, ("chat", "completion"), "chat completions")
     assert answered(caught.value) == (400, "invalid_request_error", "invalid_request_error", "model")
-    assert repr(modality or "unknown") in caught.value.message
+    expected = (
+        "has an unknown modality. It cannot be used" if modality is None else f"the modality {modality!r}. Use POST"
+    )
+    assert expected in caught.value.message
     pinning.require_modality(replace(found, modality="completion"), ("chat", "completion"), "chat completions")
 
 

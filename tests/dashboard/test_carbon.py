@@ -198,12 +198,14 @@ def test_quarters_and_years_are_shown_by_month(member: Client, account: Account)
     assert [row.split(" 1 ")[0] for row in rows(shown, "months")] == [f"{day_ago(ago):%B %Y}" for ago in (1, 40)]
     for window, label in choices.REPORTED.items():
         assert label in words(member, "/carbon", days=window)
+    assert "This month Last month" in words(member, "/carbon")
 
 
 @pytest.mark.parametrize(
     ("window", "first", "last"),
     [
         ("month", date(2026, 2, 1), date(2026, 2, 10)),
+        ("last-month", date(2026, 1, 1), date(2026, 1, 31)),
         ("quarter", date(2026, 1, 1), date(2026, 2, 10)),
         ("last-quarter", date(2025, 10, 1), date(2025, 12, 31)),
         ("year", date(2026, 1, 1), date(2026, 2, 10)),

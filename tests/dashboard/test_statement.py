@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from datetime import timedelta
 from decimal import Decimal
 from html import escape
@@ -183,7 +184,7 @@ def test_it_can_be_printed_with_its_days_and_its_seal(
     ):
         assert expected in text
     assert [row.split()[-2:] for row in rows(html, "credits")] == [["opening", "+100.00"], ["5", "+5.00"]]
-    assert rows(html, "days")[0].startswith(f"{day_ago():%-d %b %Y} 3 0.00168")
+    assert rows(html, "by-day")[0].startswith(f"{day_ago():%-d %b %Y} 3 0.00168")
     monkeypatch.setattr(printed, "MOST_PRINTED", 2)
     html = member.get("/statement", query).text
     assert "3 requests are too many for a page" in seen(html)
@@ -206,9 +207,38 @@ def test_it_names_both_parties_and_has_a_number_and_sums_by_key_model_region_and
         assert expected in text.replace(" 1 Road", "1 Road").replace(" 75002", "75002")
     assert f"{day_ago(1):%-d %b %Y} to {day_ago(1):%-d %b %Y} (UTC)" in text
     assert rows(html, "by-key")[0].startswith("test 3 0.00168")
-    assert rows(html, "by-model")[-1].startswith("Total 3 0.00168")
+    model, total = rows(html, "by-model")
+    assert model.startswith("sim/test/echo 3 0.00168")  # in all of its regions
+    assert total.startswith("Total 3 0.00168")
     assert rows(html, "by-region")[0].startswith("FRPAR 3 0.00168")
     assert [row.split(" 0.")[0] for row in rows(html, "by-tag")][:3] == ["blue 1", "green 1", "no tags 2"]
+
+
+def test_each_column_has_one_unit_and_an_incomplete_sum_says_so(member: Client, account: Account) -> None:
+    used(account, 2, energy_wh=Decimal(1_234), carbon_gco2e=Decimal(54))
+    used(account, 1, energy_wh=Decimal(5), carbon_gco2e=Decimal("0.2"))
+    used(account, 1, energy_wh=None, carbon_gco2e=None)
+    period = {"since": f"{day_ago(2)}", "until": f"{day_ago(1)}"}
+    html = member.get("/statement", {"format": "html", **period}).text
+    heads = re.findall(r'aria-labelledby="by-day".*?<thead.*?</thead>', html, re.DOTALL)
+    assert seen(heads[0]).endswith("Energy kWh Carbon g CO₂e")
+    assert [row.split()[-4:] for row in rows(html, "by-day")] == [
+        ["1", "0.00084", "1.23", "54.0"],
+        ["<", "0.01", "≥", "0.2"],
+        ["≥", "1.24", "≥", "54.2"],
+    ]
+    assert "≥ some requests have no figure" in seen(html)
+
+
+def test_a_long_period_is_shown_by_month(member: Client, account: Account) -> None:
+    used(account, printed.MOST_DAYS)
+    for days in (1, 1, 0):
+        used(account, days)
+    period = {"since": f"{day_ago(printed.MOST_DAYS)}", "until": f"{day_ago()}"}
+    html = member.get("/statement", {"format": "html", **period}).text
+    assert "Usage by day" not in seen(html)
+    assert rows(html, "by-month")[0].startswith(f"{day_ago(printed.MOST_DAYS):%B %Y} 1 0.00084")
+    assert rows(html, "by-month")[-1].startswith("Total 4 0.00336")
 
 
 def test_the_number_of_a_month_s_statement_is_its_account_and_month(account: Account) -> None:

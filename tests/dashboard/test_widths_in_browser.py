@@ -30,7 +30,7 @@ from billing.accounts import open_account
 user = User.objects.get(membership__account={owner!r})
 accounts = [open_account(name) for name in {names!r}]
 for account in accounts:
-    Membership.objects.create(user=user, account=account, role="member")
+    Membership.objects.create(user=user, account=account, role="owner")
 print(json.dumps([str(account.pk) for account in accounts]))
 """
 
@@ -81,6 +81,8 @@ def test_no_page_is_wider_than_its_window_and_the_bars_menus_neither(chromium: B
                 expect(page.locator(f"{menu} .menu-items")).to_be_visible()
                 assert beyond(page, 390) == []
                 page.keyboard.press("Escape")
+            page.goto(f"/notifications?account={account}")
+            assert beyond(page, 390) == []
 
 
 @pytest.mark.campaign

@@ -35,10 +35,12 @@ def test_pages_have_the_operator_s_name_in_the_title_and_the_bar(client: Client)
     assert "<title>Not found · Acme AI</title>" in client.get("/nowhere", headers={"Accept": "text/html"}).text
 
 
-@pytest.mark.usefixtures("acme")
-def test_mails_end_with_the_operator_s_name_address_and_email() -> None:
+def test_mails_end_with_the_operator_s_name_address_and_email(acme: Settings) -> None:
     mail.send(EmailMessage("subject", "body\n", to=["guest@example.com"]))
     assert outbox.outbox[0].body == "body\n\n-- \nAcme AI\n1 Road\n75002 Paris\nbilling@acme.example\n"
+    acme.OPERATOR_VAT_ID = "FR123"
+    mail.send(EmailMessage("subject", "body\n", to=["guest@example.com"]))
+    assert outbox.outbox[1].body.endswith("\nbilling@acme.example\nVAT id FR123\n")
 
 
 def test_mails_of_an_operator_without_an_address_have_no_signature() -> None:
