@@ -191,7 +191,7 @@ def alias_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
         else:
             messages.success(request, f"alias/{form.cleaned_data['name']} has been created.")
             return redirect(page_address("aliases", account.pk))
-    rows = breakdown(Scope(account.pk), Days.until(now, WINDOW_DAYS), GroupColumn.ALIAS)
+    rows = breakdown(Scope(account.pk), Days.until(now, WINDOW_DAYS), GroupColumn.ALIAS, with_errors=True)
     used = {row.alias_id: row.totals for row in rows}
     own = Alias.objects.filter(account=account).select_related("account")
     lines = [AliasLine(alias, used.get(alias.pk, Totals()), _problem(alias)) for alias in own]

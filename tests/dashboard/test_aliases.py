@@ -14,7 +14,7 @@ from aliases.targets import Target
 from catalogue.models import Region
 from catalogue.routing import quota
 from tests.aliases.caller import CHUNKS, ECHO
-from tests.billing.records import MEMBER, open_for, serve
+from tests.billing.records import MEMBER, fail, open_for, serve
 from tests.dashboard.people import joined, words
 from tests.page_text import plain
 
@@ -94,7 +94,15 @@ def test_the_list_shows_target_use_and_cost_of_thirty_days(member: Client, accou
     serve(account)
     text = words(member, "/aliases")
     assert "1 of 5 in use" in text
-    assert re.search(rf"alias/fast {ECHO} 2 2,400 0\.0014", text)
+    assert re.search(rf"alias/fast {ECHO} 2 0\.0 % 2,400 0\.0014", text)
+
+
+def test_the_list_counts_failed_requests_of_an_alias_too(member: Client, account: Account, alias: Alias) -> None:
+    assert f"alias/fast {ECHO} 0" in words(member, "/aliases")
+    fail(account, alias_id=alias.pk)
+    assert f"alias/fast {ECHO} 1 100.0 % 0 0.00" in words(member, "/aliases")
+    serve(account, alias_id=alias.pk)
+    assert f"alias/fast {ECHO} 2 50.0 % 1,200 0.0007" in words(member, "/aliases")
 
 
 def test_the_list_marks_what_is_not_served(member: Client, alias: Alias) -> None:
