@@ -312,7 +312,7 @@ def _shown_once(request: HttpRequest, current: AccountContext, key: ApiKey, toke
         "key": key,
         "token": token,
         "public_url": settings.PUBLIC_URL,
-        "example_model": model_to_try(timezone.now()),
+        "example_model": model_to_try(timezone.now(), current.account, key.pk),
     }
     return current.page(request, "new_key", context)
 
