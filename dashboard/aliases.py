@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django import forms
 from django.contrib import messages
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
@@ -220,7 +221,10 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     fallbacks = FallbacksForm(sent if action == "fallbacks" else None, alias, snapshot.current(), today)
     form: forms.Form = {"rename": rename, "fallbacks": fallbacks}.get(str(action), repoint)
     if asked is not None and repoint.is_valid():
-        return _what_changes(request, current, alias, repoint.cleaned_data["target"])
+        if str(repoint.cleaned_data["target"]) != alias.target:
+            _refuse_members_if_reserved(current)
+            return _what_changes(request, current, alias, repoint.cleaned_data["target"])
+        repoint.add_error("target", f"{alias.full_name} has this target already.")
     if sent is not None and form.is_valid():
         try:
             changes.change(alias.account_id, alias.name, **form.cleaned_data, expected_id=alias.pk, by=current.person)
@@ -258,6 +262,7 @@ def delete_alias(request: HttpRequest, alias_id: UUID) -> HttpResponse:
         return _gone(request, alias_id)
     current = account_context(request, alias.account_id)
     if request.method != "POST":
+        _refuse_members_if_reserved(current)
         return current.page(request, "delete_alias", {"alias": alias})
     try:
         changes.delete(alias.account_id, alias.name, expected_id=alias.pk, by=current.person)
@@ -269,6 +274,12 @@ def delete_alias(request: HttpRequest, alias_id: UUID) -> HttpResponse:
 
 def _may_change(current: AccountContext) -> bool:
     return not current.is_seen_by_staff and (current.is_owner or current.account.aliases_reserved_at is None)
+
+
+def _refuse_members_if_reserved(current: AccountContext) -> None:
+    """Raises PermissionDenied before a member is asked to confirm what only owners may do."""
+    if not current.is_seen_by_staff and not _may_change(current):
+        raise PermissionDenied
 
 
 def _what_changes(request: HttpRequest, current: AccountContext, alias: Alias, target: Target) -> HttpResponse:

@@ -220,6 +220,12 @@ def test_a_new_target_is_compared_with_the_present_one_before_it_is_confirmed(me
     assert (confirmed.status_code, Alias.objects.get().target) == (302, "sim/test/echo/DEFRA")
 
 
+def test_the_present_target_is_not_compared_with_itself(member: Client, alias: Alias) -> None:
+    response = member.get(address(alias), {"target": ECHO})
+    assert response.status_code == 422
+    assert "alias/fast has this target already." in plain(response.text)
+
+
 def test_a_comparison_with_a_target_that_has_gone_shows_the_new_one(member: Client, alias: Alias) -> None:
     Alias.objects.update(canonical_id="test/forgotten")
     text = plain(member.get(address(alias), {"target": ECHO}).text)
@@ -260,6 +266,8 @@ def test_owners_may_keep_changes_to_themselves(member: Client, owner: Client, al
         text = plain(member.get(path).text)
         assert "Only owners of this account" in text
         assert "<form" not in member.get(path).text.partition("<main")[2]
+    for path in (f"{address(alias)}?target={CHUNKS}", f"{address(alias)}/delete"):
+        assert member.get(path).status_code == 403
     changes_of_a_member = [
         (address(alias), {"action": "repoint", "target": CHUNKS}),
         (address(alias), {"action": "rename", "name": "quick"}),
