@@ -26,6 +26,7 @@ from catalogue.listing import View, listed
 from catalogue.models import WITH_ENDPOINT
 from catalogue.routing import health, pinning, quota, snapshot
 from catalogue.routing.model_ids import ALIAS_RULE, GLOBAL, ExplicitId, shown
+from catalogue.routing.policy_check import PolicyCheck
 from catalogue.routing.routes import Offer, Route, Snapshot
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName
 
@@ -33,7 +34,7 @@ from .parts.access import AccountContext, account_context, account_page, page_ad
 from .parts.changes import ChangesForm
 from .parts.charts import total_of
 from .parts.comparison import differing_facts
-from .parts.routes import lines_of
+from .parts.routes import lines_of, view_of
 from .parts.scales import Scales
 from .parts.speed import speed_of_periods
 
@@ -285,14 +286,17 @@ def _refuse_members_if_reserved(current: AccountContext) -> None:
 def _what_changes(request: HttpRequest, current: AccountContext, alias: Alias, target: Target) -> HttpResponse:
     """Shows the present target beside the new one, and asks for a confirmation."""
     catalogue, now = snapshot.current(), timezone.now()
-    view = View(now.date(), quota.held(catalogue.with_quota, now.date()))
+    view = view_of(catalogue, now, current.account)
     wanted = [Target(alias.provider, alias.canonical_id, alias.locode), target]
     found = [_route_of(catalogue, each, now.date()) for each in wanted]
     known = [each for each in found if each is not None]
     lines = list(lines_of(known, catalogue, view, current.account.currency, health.recent_calls(now)))
+    check = PolicyCheck(view.policies, catalogue.units_per_eur, view.currency, alias.full_name)
+    denial = check.denial(found[1][1]) if found[1] else None
     context = {
         "alias": alias,
         "target": target,
+        "denied": denial and denial.error().message,
         "before": found[0],
         "columns": [*zip(["Now", "New"][-len(lines) :], lines, strict=True)],
         "differing": differing_facts(lines) if found[0] else frozenset(),

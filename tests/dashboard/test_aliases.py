@@ -11,6 +11,7 @@ from accounts.models import Account, AuditEvent, User
 from aliases import changes
 from aliases.models import Alias, AliasEvent
 from aliases.targets import Target
+from billing.policies import Holder, set_policy
 from catalogue.models import Region
 from catalogue.routing import quota
 from tests.aliases.caller import CHUNKS, ECHO
@@ -218,6 +219,18 @@ def test_a_new_target_is_compared_with_the_present_one_before_it_is_confirmed(me
     assert Alias.objects.get().target == ECHO
     confirmed = member.post(address(alias), {"action": "repoint", "target": "sim/test/echo/DEFRA"})
     assert (confirmed.status_code, Alias.objects.get().target) == (302, "sim/test/echo/DEFRA")
+
+
+def test_the_comparison_says_that_the_accounts_policy_does_not_allow_the_new_target(
+    member: Client, account: Account, alias: Alias
+) -> None:
+    move = {"target": "sim/test/echo/DEFRA"}
+    assert "refused with 403" not in plain(member.get(address(alias), move).text)
+    set_policy(Holder.of_account(account), {"locodes": ["FRPAR"]})
+    text = plain(member.get(address(alias), move).text)
+    assert (
+        "Requests for this alias would be refused with 403: The account's policy does not allow region 'DEFRA'." in text
+    )
 
 
 def test_the_present_target_is_not_compared_with_itself(member: Client, alias: Alias) -> None:
