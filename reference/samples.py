@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import urlsplit
 
 import mistune
 from django.conf import settings
@@ -22,6 +23,7 @@ from gateway.server.turns import take_turns
 WORDS = {
     "http://127.0.0.1:8000": "{address}",
     "https://gateway.example": "{address}",
+    "gateway.example/log+": "{host}/log+",
     "The demo that comes with the gateway prints both when it starts. The examples use it: its models are simulated.": (
         "This gateway's address is below; create a key on its dashboard. The examples use a model that it serves."
     ),
@@ -170,6 +172,7 @@ def _filled(
     region = next((locode for locode in regions if locode != GLOBAL), place)
     facts = {
         "address": settings.PUBLIC_URL,
+        "host": urlsplit(settings.PUBLIC_URL).netloc,
         "model": model,
         "offer": offer_id,
         "auto": f"{AUTO}/{canonical_id}",
