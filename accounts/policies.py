@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from .models import ApiKey, Policy
 from .rate_window_rule import RateLimits
@@ -132,10 +132,18 @@ def policies_of_key(key_id: uuid.UUID) -> tuple[AppliedPolicy, ...]:
     """Reads the policies that apply to a key, without what is spent of their budgets."""
     key = ApiKey.objects.only("account_id", "tags").get(pk=key_id)
     mine = Q(level=Policy.Level.ACCOUNT) | Q(key=key) | Q(level=Policy.Level.TAG, tag__in=key.tags.split())
-    found = Policy.objects.filter(mine, account_id=key.account_id).values_list("level", "tag", "rules")
+    return _applied(Policy.objects.filter(mine, account_id=key.account_id))
+
+
+def policies_of_account(account_id: uuid.UUID) -> tuple[AppliedPolicy, ...]:
+    """Reads the policies that apply to every key of an account, without what is spent of their budgets."""
+    return _applied(Policy.objects.filter(level=Policy.Level.ACCOUNT, account_id=account_id))
+
+
+def _applied(found: QuerySet[Policy]) -> tuple[AppliedPolicy, ...]:
     return _in_order(
         AppliedPolicy(level, tag, rules_of(orjson.dumps(rules, option=orjson.OPT_SORT_KEYS).decode()))
-        for level, tag, rules in found
+        for level, tag, rules in found.values_list("level", "tag", "rules")
     )
 
 

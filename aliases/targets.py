@@ -7,7 +7,7 @@ from uuid import UUID
 
 from catalogue.models import WITH_ENDPOINT
 from catalogue.routing import pinning
-from catalogue.routing.model_ids import GLOBAL, AliasId, AutoId, ExplicitId, parse_model_id, region_label
+from catalogue.routing.model_ids import AUTO, GLOBAL, AliasId, AutoId, ExplicitId, parse_model_id, region_label
 from catalogue.routing.routes import Snapshot
 from gateway.errors import ApiError, InvalidAliasTarget, InvalidRequest
 
@@ -77,6 +77,8 @@ def _nested(target: Any) -> dict[str, Any]:
 
 def require_routable(target: Target, snapshot: Snapshot, today: date, currency: str) -> None:
     """Raises InvalidAliasTarget with the router's message unless the target could be routed, now or when it is back."""
+    if target.provider == AUTO:
+        raise InvalidAliasTarget("`target` must be a full model id: automatic routing is not available for aliases.")
     try:
         require_served(target, snapshot, today, currency, even_unavailable=True)
     except ApiError as error:

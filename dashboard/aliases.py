@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django import forms
 from django.contrib import messages
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
@@ -25,6 +26,7 @@ from catalogue.listing import View, listed
 from catalogue.models import WITH_ENDPOINT
 from catalogue.routing import health, pinning, quota, snapshot
 from catalogue.routing.model_ids import ALIAS_RULE, GLOBAL, ExplicitId, shown
+from catalogue.routing.policy_check import PolicyCheck
 from catalogue.routing.routes import Offer, Route, Snapshot
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName
 
@@ -32,7 +34,7 @@ from .parts.access import AccountContext, account_context, account_page, page_ad
 from .parts.changes import ChangesForm
 from .parts.charts import total_of
 from .parts.comparison import differing_facts
-from .parts.routes import lines_of
+from .parts.routes import lines_of, view_of
 from .parts.scales import Scales
 from .parts.speed import speed_of_periods
 
@@ -191,7 +193,7 @@ def alias_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
         else:
             messages.success(request, f"alias/{form.cleaned_data['name']} has been created.")
             return redirect(page_address("aliases", account.pk))
-    rows = breakdown(Scope(account.pk), Days.until(now, WINDOW_DAYS), GroupColumn.ALIAS)
+    rows = breakdown(Scope(account.pk), Days.until(now, WINDOW_DAYS), GroupColumn.ALIAS, with_errors=True)
     used = {row.alias_id: row.totals for row in rows}
     own = Alias.objects.filter(account=account).select_related("account")
     lines = [AliasLine(alias, used.get(alias.pk, Totals()), _problem(alias)) for alias in own]
@@ -220,7 +222,10 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     fallbacks = FallbacksForm(sent if action == "fallbacks" else None, alias, snapshot.current(), today)
     form: forms.Form = {"rename": rename, "fallbacks": fallbacks}.get(str(action), repoint)
     if asked is not None and repoint.is_valid():
-        return _what_changes(request, current, alias, repoint.cleaned_data["target"])
+        if str(repoint.cleaned_data["target"]) != alias.target:
+            _refuse_members_if_reserved(current)
+            return _what_changes(request, current, alias, repoint.cleaned_data["target"])
+        repoint.add_error("target", f"{alias.full_name} has this target already.")
     if sent is not None and form.is_valid():
         try:
             changes.change(alias.account_id, alias.name, **form.cleaned_data, expected_id=alias.pk, by=current.person)
@@ -258,6 +263,7 @@ def delete_alias(request: HttpRequest, alias_id: UUID) -> HttpResponse:
         return _gone(request, alias_id)
     current = account_context(request, alias.account_id)
     if request.method != "POST":
+        _refuse_members_if_reserved(current)
         return current.page(request, "delete_alias", {"alias": alias})
     try:
         changes.delete(alias.account_id, alias.name, expected_id=alias.pk, by=current.person)
@@ -271,17 +277,26 @@ def _may_change(current: AccountContext) -> bool:
     return not current.is_seen_by_staff and (current.is_owner or current.account.aliases_reserved_at is None)
 
 
+def _refuse_members_if_reserved(current: AccountContext) -> None:
+    """Raises PermissionDenied before a member is asked to confirm what only owners may do."""
+    if not current.is_seen_by_staff and not _may_change(current):
+        raise PermissionDenied
+
+
 def _what_changes(request: HttpRequest, current: AccountContext, alias: Alias, target: Target) -> HttpResponse:
     """Shows the present target beside the new one, and asks for a confirmation."""
     catalogue, now = snapshot.current(), timezone.now()
-    view = View(now.date(), quota.held(catalogue.with_quota, now.date()))
+    view = view_of(catalogue, now, current.account)
     wanted = [Target(alias.provider, alias.canonical_id, alias.locode), target]
     found = [_route_of(catalogue, each, now.date()) for each in wanted]
     known = [each for each in found if each is not None]
     lines = list(lines_of(known, catalogue, view, current.account.currency, health.recent_calls(now)))
+    check = PolicyCheck(view.policies, catalogue.units_per_eur, view.currency, alias.full_name)
+    denial = check.denial(found[1][1]) if found[1] else None
     context = {
         "alias": alias,
         "target": target,
+        "denied": denial and denial.error().message,
         "before": found[0],
         "columns": [*zip(["Now", "New"][-len(lines) :], lines, strict=True)],
         "differing": differing_facts(lines) if found[0] else frozenset(),

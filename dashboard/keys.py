@@ -11,7 +11,7 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Page, Paginator
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 
@@ -61,6 +61,10 @@ class KeyLine:
     may_change: bool
     used: Totals
     budgets: list[BudgetLine]
+
+    @property
+    def may_rotate(self) -> bool:
+        return self.may_change and not self.has_expired and not self.key.is_playground
 
     @property
     def limits(self) -> str:
@@ -257,7 +261,9 @@ def key_detail(request: HttpRequest, key_id: UUID) -> HttpResponse:
     if form.is_bound and form.save():
         messages.success(request, f"{key.name} has been saved.")
         return redirect(page_address("keys", key.account_id))
-    return current.page(request, "key", {"key": key, "rename": rename, "limits": limits, "tags": tags}, form)
+    may_rotate = not key.is_playground and not _has_expired(key, timezone.now())
+    context = {"key": key, "may_rotate": may_rotate, "rename": rename, "limits": limits, "tags": tags}
+    return current.page(request, "key", context, form)
 
 
 @signed_in_page("GET", "HEAD", "POST")
@@ -295,6 +301,8 @@ def rotate_key(request: HttpRequest, key_id: UUID) -> HttpResponse:
     key, current = find_key(request, key_id)
     if not may_change(current, key):
         raise PermissionDenied
+    if key.is_playground:  # the Playground gives its key new tokens by itself
+        raise Http404
     form = RotateForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         try:
@@ -312,7 +320,7 @@ def _shown_once(request: HttpRequest, current: AccountContext, key: ApiKey, toke
         "key": key,
         "token": token,
         "public_url": settings.PUBLIC_URL,
-        "example_model": model_to_try(timezone.now()),
+        "example_model": model_to_try(timezone.now(), current.account, key.pk),
     }
     return current.page(request, "new_key", context)
 
@@ -351,7 +359,7 @@ def _listed(
     return page, [
         KeyLine(
             key=key,
-            has_expired=key.expires_at is not None and key.expires_at <= now,
+            has_expired=_has_expired(key, now),
             may_change=may_change(current, key),
             used=used.get(key.pk, Totals()),
             budgets=budgets.get(key.pk, []),
@@ -359,6 +367,10 @@ def _listed(
         for row in page
         if (key := own.get(row["pk"])) is not None  # it may have been deleted just now
     ]
+
+
+def _has_expired(key: ApiKey, now: datetime) -> bool:
+    return key.expires_at is not None and key.expires_at <= now
 
 
 def _rank(sort: str, row: dict[str, Any], used: Totals) -> Any:

@@ -90,7 +90,7 @@ def overview(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 
 def read(account: Account, now: datetime) -> dict[str, Any]:
-    """Returns the values of the page, with fifteen SELECTs by an index, and one more if the currency is not EUR."""
+    """Returns the values of the page, with sixteen SELECTs by an index, and one more if the currency is not EUR."""
     days = Days.until(now, WINDOW_DAYS)
     newest = newest_requests(account.pk, now)
     by_day = usage_by_day(Scope(account.pk), Days.until(now, 2 * WINDOW_DAYS))
@@ -106,7 +106,7 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
         "dearest": [(choice, dearest(choice, MOST_LISTED)) for choice in choices] if funds.sums.requests else [],
         "requests": newest,
         "listed_models": listed_models(newest),
-        "example_model": model_for_example(newest, now),
+        "example_model": model_for_example(newest, account, now),
         "rate_warning": rate_warning(account),
         "budget_alerts": alerts_of_periods(account.pk, now.astimezone(UTC).date()),
         "public_url": settings.PUBLIC_URL,

@@ -1,7 +1,7 @@
 """Shows the Playground, a page that sends chat completions with a key of its own (static/js/playground.js)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
@@ -14,13 +14,13 @@ from billing.models import Wallet
 from catalogue import listing
 from catalogue.listing import View, listed, servable
 from catalogue.models import Modality
-from catalogue.routing import quota, snapshot
+from catalogue.routing import snapshot
 from catalogue.routing.model_ids import AUTO
 from catalogue.routing.routes import Snapshot, Upstream
 
 from .parts.access import AccountContext, account_page, page_address
 from .parts.advice import BY_CODE, OF_THE_PROVIDER, FailureAdvice
-from .parts.routes import PLACEHOLDER_MODEL, model_to_try
+from .parts.routes import PLACEHOLDER_MODEL, model_to_try, view_of
 
 LONGEST_MODEL = 300  # characters of `?model=`
 ANTHROPIC = "anthropic"  # the dialect of an API that has no `seed`
@@ -49,7 +49,7 @@ class Group:
 def playground(request: HttpRequest, current: AccountContext) -> HttpResponse:
     """Shows a conversation with a model, which `?model=` chooses."""
     groups = list(_models(current.account))
-    chosen = request.GET.get("model", "")[:LONGEST_MODEL] or model_to_try(timezone.now())
+    chosen = request.GET.get("model", "")[:LONGEST_MODEL] or model_to_try(timezone.now(), current.account)
     context = {
         "groups": groups,
         "chosen": "" if chosen == PLACEHOLDER_MODEL else chosen,
@@ -83,8 +83,8 @@ def new_key(_request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 def _models(account: Account) -> Iterator[Group]:
     """Yields the chat models that can be used now, in groups: aliases, automatic routing, and each provider."""
-    catalogue, today = snapshot.current(), timezone.now().date()
-    view = View(today, quota.held(catalogue.with_quota, today), modality=Modality.CHAT)
+    catalogue = snapshot.current()
+    view = replace(view_of(catalogue, timezone.now(), account), modality=Modality.CHAT)
     yield Group("Aliases", [_of_alias(alias, catalogue) for alias in Alias.objects.filter(account=account)])
     yield Group(
         "Automatic routing",

@@ -36,6 +36,17 @@ from .parts.routes import listed_models, other_routes
 
 LONGEST_SEARCH = 100  # characters of a search that the page shows again
 OLDEST_FIRST = "oldest"  # in the address
+# Errors of a route that another route of the model may not have, besides those of the provider's answer.
+OF_ROUTE = frozenset(
+    {
+        "model_not_found",
+        "model_unavailable",
+        "policy_denied",
+        "provider_not_configured",
+        "provider_quota_exhausted",
+        "provider_unavailable",
+    }
+)
 OF_LIST = ("outcome", "status", "code", "sort")  # fields of its address that other pages do not have
 
 
@@ -149,7 +160,9 @@ def failure_detail(request: HttpRequest, request_id: str) -> HttpResponseBase:
     context = {
         "failure": failure,
         "on_route": _on_route(failure, now) if is_the_providers else None,
-        "other_routes": other_routes(failure, current.account.currency, now) if is_the_providers else [],
+        "other_routes": other_routes(failure, current.account, now)
+        if is_the_providers or failure.code in OF_ROUTE
+        else [],
         "explained": explained(failure),
         "similar": similar,
         "similar_address": f"{reverse('usage-records')}?{urlencode(of_similar)}",

@@ -16,7 +16,9 @@ from .samples import kind_of
 
 DOCUMENTS = settings.RESOURCES_DIR / "docs"
 # In documents for callers of the API, pages replace the demo's words. In those for operators, these are settings.
-FOR_CALLERS = frozenset({"guide", "api", "clients", "energy", "management", "policies", "statements", "webhooks"})
+FOR_CALLERS = frozenset(
+    {"guide", "api", "clients", "energy", "management", "policies", "proof", "statements", "webhooks"}
+)
 # The languages of samples: the name in a fence, and the name that readers see.
 LANGUAGES = {"sh": "curl", "python": "Python", "javascript": "Node"}
 _MARKUP = re.compile(r"<[^>]+>")

@@ -136,7 +136,10 @@ def _account_of(request: HttpRequest) -> AccountContext | None:
 
 def _samples_for(current: AccountContext | None) -> Samples:
     now = timezone.now()
-    return samples(model_for_example(newest_requests(current.account.pk, now), now) if current else None, now)
+    if current is None:
+        return samples(now)
+    account = current.account
+    return samples(now, account, model_for_example(newest_requests(account.pk, now), account, now))
 
 
 def _query_string(current: AccountContext | None) -> str:

@@ -4,16 +4,18 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import urlsplit
 
 import mistune
 from django.conf import settings
 
-from catalogue.listing import View, auto_info, served_now
+from accounts.models import Account
+from catalogue.listing import View, auto_info, is_allowed, served_now
 from catalogue.models import Modality
-from catalogue.routing import quota, snapshot
+from catalogue.routing import snapshot
 from catalogue.routing.model_ids import AUTO, GLOBAL
 from catalogue.routing.routes import Offer, Route, Snapshot
-from dashboard.parts.routes import model_to_try
+from dashboard.parts.routes import model_to_try, view_of
 from gateway.errors import ServiceUnavailable
 from gateway.server.turns import take_turns
 
@@ -21,6 +23,7 @@ from gateway.server.turns import take_turns
 WORDS = {
     "http://127.0.0.1:8000": "{address}",
     "https://gateway.example": "{address}",
+    "gateway.example/log+": "{host}/log+",
     "The demo that comes with the gateway prints both when it starts. The examples use it: its models are simulated.": (
         "This gateway's address is below; create a key on its dashboard. The examples use a model that it serves."
     ),
@@ -110,8 +113,8 @@ class _Served:
     view: View
 
     def routes_of(self, offer: Offer) -> list[Route]:
-        """Returns the routes of an offer that are served, those of its default region first."""
-        routes = served_now(offer, self.view)
+        """Returns the routes of an offer that are served and allowed, those of its default region first."""
+        routes = [route for route in served_now(offer, self.view) if is_allowed(self.catalogue, self.view, route)]
         return sorted(routes, key=lambda route: route.locode != offer.default_locode)
 
     def first_route(self, model: str) -> Route | None:
@@ -131,7 +134,7 @@ class _Served:
         """Returns the first offer's id whose default region is served at a price."""
         for _, offer in sorted(self.catalogue.offers.items()):
             take_turns()
-            default = (route for route in served_now(offer, self.view) if route.locode == offer.default_locode)
+            default = (route for route in self.routes_of(offer) if route.locode == offer.default_locode)
             if fits(offer) and any(route.price is not None for route in default):
                 return offer.id
         return None
@@ -146,15 +149,14 @@ class _Served:
         return _filled(words, model, route.id, offer.name, regions)
 
 
-def samples(model: str | None, now: datetime) -> Samples:
-    """Returns the words for samples with a chat model; if it is None, with one that anybody may try."""
-    model = model or model_to_try(now)
+def samples(now: datetime, account: Account | None = None, model: str | None = None) -> Samples:
+    """Returns the words for samples with models that an account may use, and this chat model if one is given."""
+    model = model or model_to_try(now, account)
     try:
         catalogue = snapshot.current()
     except ServiceUnavailable:
         return Samples(_filled(WORDS, model, f"{model}/region") | _UNCHANGED, OTHER_KINDS)
-    today = quota.day_of(now)
-    served = _Served(catalogue, View(today, quota.held(catalogue.with_quota, today)))
+    served = _Served(catalogue, view_of(catalogue, now, account))
     found = {kind: served.first_that(fits) for kind, fits in _FITS.items()}
     words = _UNCHANGED | served.fill(WORDS, model)
     for kind, other in found.items():
@@ -170,6 +172,7 @@ def _filled(
     region = next((locode for locode in regions if locode != GLOBAL), place)
     facts = {
         "address": settings.PUBLIC_URL,
+        "host": urlsplit(settings.PUBLIC_URL).netloc,
         "model": model,
         "offer": offer_id,
         "auto": f"{AUTO}/{canonical_id}",

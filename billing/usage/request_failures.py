@@ -262,7 +262,9 @@ def _add(counts: list[tuple[FailureGroup, int]]) -> None:
 def _clean(text: str, longest: int) -> str:
     """Removes secrets and control characters from a text, and cuts it short."""
     words = text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
-    clean = without_secrets(words)
+    # The gateway's own address is no secret: a refusal names the page with the way out.
+    own: str = settings.PUBLIC_URL
+    clean = own.join(map(without_secrets, words.split(own)))
     return clean if len(clean) <= longest else clean[: longest - 1] + "…"
 
 

@@ -2,17 +2,20 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from types import MappingProxyType
+from uuid import UUID
 
 from django.conf import settings
 from django.utils import timezone
 
+from accounts.models import Account
+from accounts.policies import policies_of_account, policies_of_key
 from billing.models import Generation, RequestFailure
 from billing.usage.route_hours import RouteFigures, RouteKey
-from catalogue.listing import View, auto_info, listed, servable, served_now
+from catalogue.listing import View, auto_info, is_allowed, listed, servable, served_now
 from catalogue.models import PER_MILLION, WITH_ENDPOINT, Modality, Status
 from catalogue.pricing import MILLION, carbon_per_token, rates_between
 from catalogue.routing import health, quota, snapshot
@@ -227,59 +230,78 @@ def listed_models(requests: Iterable[Generation | RequestFailure]) -> set[str]:
     return {id_ for id_ in wanted if any(servable(offer, view) for offer in catalogue.by_canonical_id[id_])}
 
 
-def other_routes(failure: RequestFailure, currency: str, now: datetime) -> list[RouteLine]:
-    """Returns the other routes that serve a failed request's model now, in the order of automatic routing."""
+def view_of(catalogue: Snapshot, now: datetime, account: Account | None = None, key_id: UUID | None = None) -> View:
+    """Returns the view of what is served now and, if it is for a key or an account, what their policies allow."""
+    today = quota.day_of(now)
+    view = View(today, quota.held(catalogue.with_quota, today))
+    if account is None:
+        return view
+    policies = policies_of_key(key_id) if key_id else policies_of_account(account.pk)
+    return replace(view, policies=policies, currency=account.currency)
+
+
+def other_routes(failure: RequestFailure, account: Account, now: datetime) -> list[RouteLine]:
+    """Returns the other routes of a failed request's model that its key may use now, in automatic routing's order."""
     if not snapshot.is_loaded():
         return []
     catalogue = snapshot.current()
-    view = View(now.date(), quota.held(catalogue.with_quota, now.date()))
+    view = view_of(catalogue, now, account, failure.key_id)
     auto = auto_info(catalogue, failure.model, view, settings.GATEWAY_AUTO_OBJECTIVE)
     preferred = [] if auto is None else auto["auto_routing"]["candidates"]
     routes = [
         (offer, route)
         for offer in catalogue.by_canonical_id.get(failure.model, ())
         for route in servable(offer, view)
-        if route.id != failure.route_id
+        if route.id != failure.route_id and is_allowed(catalogue, view, route)
     ]
     routes.sort(key=lambda found: preferred.index(found[1].id) if found[1].id in preferred else len(preferred))
-    return list(lines_of(routes, catalogue, view, currency, health.recent_calls(now)))
+    return list(lines_of(routes, catalogue, view, account.currency, health.recent_calls(now)))
 
 
-def model_for_example(newest: Iterable[Generation | RequestFailure], now: datetime) -> str:
-    """Returns the model of the newest of these requests that is a chat and would be answered now, or one to try."""
+def model_for_example(newest: Iterable[Generation | RequestFailure], account: Account, now: datetime) -> str:
+    """Returns the model of an account's newest request that is a chat and would be answered now, or one to try."""
     try:
         catalogue = snapshot.current()
     except ServiceUnavailable:
         return PLACEHOLDER_MODEL
-    today = quota.day_of(now)
-    view = View(today, quota.held(catalogue.with_quota, today))
+    view = view_of(catalogue, now, account)
     for record in newest:
         offer = catalogue.offers.get((record.provider, record.model)) if isinstance(record, Generation) else None
         if record.endpoint not in CHATS or offer is None or offer.modality != Modality.CHAT:
             continue
-        if served_now(offer, view):
+        if _answers(offer, catalogue, view):
             return offer.id
-    return model_to_try(now)
+    return model_to_try(now, account)
 
 
-def model_to_try(now: datetime) -> str:
-    """Returns a chat model that would answer now: the cheapest EU-sovereign one as `auto/…`, else any offer's id."""
+def model_to_try(now: datetime, account: Account | None = None, key_id: UUID | None = None) -> str:
+    """Returns a chat model that would answer now: the cheapest EU-sovereign one as `auto/…`, else any offer's id.
+
+    The policies of the account, or of its key, allow the model.
+    """
     try:
         catalogue = snapshot.current()
     except ServiceUnavailable:
         return PLACEHOLDER_MODEL
-    today = quota.day_of(now)
-    view = View(today, quota.held(catalogue.with_quota, today), "eu-sovereign", Modality.CHAT)
+    view = view_of(catalogue, now, account, key_id)
     sovereign = [
         (cost, offer.canonical_id)
-        for offer, routes in listed(catalogue, view)
+        for offer, routes in listed(
+            catalogue, replace(view, jurisdiction="eu-sovereign", modality=Modality.CHAT, policies=())
+        )
         for route in routes
         if (cost := cost_in_eur(catalogue.units_per_eur, route)) is not None
+        and is_allowed(catalogue, view, route, f"{AUTO}/{offer.canonical_id}")
     ]
     if sovereign:
         return f"{AUTO}/{min(sovereign)[1]}"
     for offer in catalogue.offers.values():
-        default = (route for route in served_now(offer, view) if route.locode == offer.default_locode)
-        if offer.modality == Modality.CHAT and any(route.price is not None for route in default):
+        if offer.modality == Modality.CHAT and _answers(offer, catalogue, view):
             return offer.id
     return PLACEHOLDER_MODEL
+
+
+def _answers(offer: Offer, catalogue: Snapshot, view: View) -> bool:
+    """Tells whether a request for an offer's id, which its default region serves, would be answered."""
+    default = (route for route in served_now(offer, view) if route.locode == offer.default_locode)
+    return any(route.price is not None and is_allowed(catalogue, view, route) for route in default)

@@ -63,8 +63,8 @@ if (contents) {
     link.setAttribute("aria-current", "true");
     contents.scrollTop += link.getBoundingClientRect().top - contents.getBoundingClientRect().top - contents.clientHeight / 2;
   };
-  const observer = new IntersectionObserver(mark, {rootMargin: "0px 0px -75% 0px"});
-  for (const heading of headings) observer.observe(heading);
+  for (const moved of ["scroll", "resize"]) addEventListener(moved, mark, {passive: true});
+  mark();
   const folded = contents.closest("details");
   contents.addEventListener("click", (event) => { if (event.target.closest("a")) folded.open = false; });
 }

@@ -169,7 +169,7 @@ def test_other_shapes_are_refused_with_the_rule(caller: Caller, body: dict[str, 
     [
         ("sim/test/absent/FRPAR", "Provider 'sim' does not offer model 'test/absent'"),
         ("absent/test/echo/FRPAR", "Provider 'absent' does not offer"),
-        ("auto/test/echo", "Provider 'auto' does not offer"),
+        ("auto/test/echo", "automatic routing is not available for aliases"),
         ("alias/test/echo", "Provider 'alias' does not offer"),
         ("SIM/test/echo/FRPAR", "Provider 'SIM' does not offer"),
         ("sim/test/echo/USQAS", "is not available in region 'USQAS'"),

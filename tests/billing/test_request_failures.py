@@ -136,6 +136,14 @@ def failed(account_id: uuid.UUID | None = None, error: ApiError | None = None, *
     return event
 
 
+def test_a_message_keeps_the_address_of_the_gateways_own_page(db: None) -> None:
+    log = FailureLog()
+    log.note(failed(None, InsufficientCredits()))
+    log.note(failed(None, NotFound("See http://10.0.0.7/credit.")))
+    log.flush()
+    assert [row.message for row in RequestFailure.objects.order_by("pk")] == [str(InsufficientCredits()), "See […]"]
+
+
 def test_secrets_and_control_characters_are_not_kept_and_texts_are_cut(db: None) -> None:
     secret = "sk-gw-" + "aB3" * 14 + "x"
     log = FailureLog()

@@ -11,10 +11,11 @@ from accounts.models import Account, AuditEvent, User
 from aliases import changes
 from aliases.models import Alias, AliasEvent
 from aliases.targets import Target
+from billing.policies import Holder, set_policy
 from catalogue.models import Region
 from catalogue.routing import quota
 from tests.aliases.caller import CHUNKS, ECHO
-from tests.billing.records import MEMBER, open_for, serve
+from tests.billing.records import MEMBER, fail, open_for, serve
 from tests.dashboard.people import joined, words
 from tests.page_text import plain
 
@@ -94,7 +95,15 @@ def test_the_list_shows_target_use_and_cost_of_thirty_days(member: Client, accou
     serve(account)
     text = words(member, "/aliases")
     assert "1 of 5 in use" in text
-    assert re.search(rf"alias/fast {ECHO} 2 2,400 0\.0014", text)
+    assert re.search(rf"alias/fast {ECHO} 2 0\.0 % 2,400 0\.0014", text)
+
+
+def test_the_list_counts_failed_requests_of_an_alias_too(member: Client, account: Account, alias: Alias) -> None:
+    assert f"alias/fast {ECHO} 0" in words(member, "/aliases")
+    fail(account, alias_id=alias.pk)
+    assert f"alias/fast {ECHO} 1 100.0 % 0 0.00" in words(member, "/aliases")
+    serve(account, alias_id=alias.pk)
+    assert f"alias/fast {ECHO} 2 50.0 % 1,200 0.0007" in words(member, "/aliases")
 
 
 def test_the_list_marks_what_is_not_served(member: Client, alias: Alias) -> None:
@@ -212,6 +221,24 @@ def test_a_new_target_is_compared_with_the_present_one_before_it_is_confirmed(me
     assert (confirmed.status_code, Alias.objects.get().target) == (302, "sim/test/echo/DEFRA")
 
 
+def test_the_comparison_says_that_the_accounts_policy_does_not_allow_the_new_target(
+    member: Client, account: Account, alias: Alias
+) -> None:
+    move = {"target": "sim/test/echo/DEFRA"}
+    assert "refused with 403" not in plain(member.get(address(alias), move).text)
+    set_policy(Holder.of_account(account), {"locodes": ["FRPAR"]})
+    text = plain(member.get(address(alias), move).text)
+    assert (
+        "Requests for this alias would be refused with 403: The account's policy does not allow region 'DEFRA'." in text
+    )
+
+
+def test_the_present_target_is_not_compared_with_itself(member: Client, alias: Alias) -> None:
+    response = member.get(address(alias), {"target": ECHO})
+    assert response.status_code == 422
+    assert "alias/fast has this target already." in plain(response.text)
+
+
 def test_a_comparison_with_a_target_that_has_gone_shows_the_new_one(member: Client, alias: Alias) -> None:
     Alias.objects.update(canonical_id="test/forgotten")
     text = plain(member.get(address(alias), {"target": ECHO}).text)
@@ -252,6 +279,8 @@ def test_owners_may_keep_changes_to_themselves(member: Client, owner: Client, al
         text = plain(member.get(path).text)
         assert "Only owners of this account" in text
         assert "<form" not in member.get(path).text.partition("<main")[2]
+    for path in (f"{address(alias)}?target={CHUNKS}", f"{address(alias)}/delete"):
+        assert member.get(path).status_code == 403
     changes_of_a_member = [
         (address(alias), {"action": "repoint", "target": CHUNKS}),
         (address(alias), {"action": "rename", "name": "quick"}),

@@ -12,10 +12,19 @@ from django.utils import timezone
 
 from accounts.models import Account
 from billing.models import Generation, RequestFailure
+from billing.policies import Holder, set_policy
 from catalogue.routing import health, snapshot
-from gateway.errors import ApiError, InsufficientCredits, ProviderError, UpstreamRejected
+from gateway.errors import (
+    ApiError,
+    InsufficientCredits,
+    ModelUnavailable,
+    PolicyDenied,
+    ProviderError,
+    ProviderUnavailable,
+    UpstreamRejected,
+)
 from gateway.fastpath.http_client import UpstreamAttempt
-from tests.billing.records import fail, open_for, serve
+from tests.billing.records import fail, key_of, open_for, serve
 from tests.catalogue import catalogue_for, model, other_providers, region
 from tests.dashboard.usage import links, words
 from tests.factories import forget_health, forget_snapshot
@@ -100,6 +109,24 @@ def test_it_links_to_the_other_routes_that_serve_the_model(member: Client, accou
     assert links(html, ROUTE) == [of_model, f"{of_model}&route={quote(ROUTE, safe='')}"]  # as requested, and as tried
     others = [found.split("/")[0] for found in re.findall(r"(\w+/test/echo/[A-Z]{5}|\w+/test/echo/global)", text)]
     assert "nokey" not in others  # it has no credential here
+
+
+@pytest.mark.parametrize(
+    "error", [ProviderUnavailable("Not in 'DEFRA'."), ModelUnavailable("Resting."), PolicyDenied("Not allowed.")]
+)
+def test_a_route_that_cannot_be_used_leads_to_the_other_routes_of_its_model(
+    member: Client, account: Account, error: ApiError
+) -> None:
+    text = page(member, failed(account, error, route="", attempts=[], model="sim/test/echo/USNYC"))
+    assert "Other routes" in text
+    assert "simkey/test/echo/DEFRA" in text
+    assert "to this route failed" not in text
+
+
+def test_routes_that_the_key_may_not_use_are_not_suggested(member: Client, account: Account) -> None:
+    failure = failed(account)
+    set_policy(Holder.of_key(key_of(account)), {"providers": ["sim"]})
+    assert "simkey/test/echo" not in page(member, failure)
 
 
 def test_no_other_routes_are_shown_if_the_model_has_none(member: Client, account: Account) -> None:

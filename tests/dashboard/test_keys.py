@@ -5,6 +5,7 @@ import threading
 from datetime import timedelta
 from decimal import Decimal
 from html import unescape
+from typing import Any
 
 import pytest
 from django.contrib.sessions.models import Session
@@ -426,3 +427,14 @@ def test_a_key_is_renamed_to_a_name_that_is_free(member: Client, key: ApiKey, na
     assert ApiKey.objects.get(pk=key.pk).name == "notebook"
     keys.delete(key)
     assert "notebook has already been deleted." in plain(member.get(f"/keys/{key.pk}", follow=True).text)
+
+
+@pytest.mark.parametrize("fields", [{"is_playground": True}, {"expires_at": timezone.now() - timedelta(days=1)}])
+def test_a_key_that_cannot_be_rotated_offers_no_rotation(member: Client, key: ApiKey, fields: dict[str, Any]) -> None:
+    rotation = f"/keys/{key.pk}/rotate"
+    assert rotation in member.get("/keys").text
+    assert rotation in member.get(f"/keys/{key.pk}").text
+    ApiKey.objects.filter(pk=key.pk).update(**fields)
+    assert rotation not in member.get("/keys").text
+    assert rotation not in member.get(f"/keys/{key.pk}").text
+    assert member.post(rotation, {"overlap": "0"}).status_code in (404, 422)

@@ -17,6 +17,7 @@ from accounts.keys import caller_of
 from accounts.models import Account, ApiKey, Membership, User
 from accounts.playground_keys import LIFETIME, RPM
 from aliases.models import Alias
+from billing.policies import Holder, set_policy
 from catalogue.routing import snapshot
 from gateway.errors import ApiKeyExpired, ApiKeyNotRegistered
 from tests.billing.records import MEMBER, open_for
@@ -271,3 +272,11 @@ def test_pages_that_ask_at_once_and_a_removal_between_them_leave_one_key_or_none
     assert live.count() == 1
     at_once(*[ask(account)] * 3, lambda: members.remove(membership, by=membership.user))
     assert not live.filter(account=account).exists()
+
+
+@pytest.mark.usefixtures("served")
+def test_the_models_are_those_that_the_policy_of_the_account_allows(member: Client, account: Account) -> None:
+    set_policy(Holder.of_account(account), {"models": ["sim/test/chunks"]})
+    page = member.get("/playground").text
+    assert "sim/test/chunks" in page
+    assert "sim/test/echo" not in page

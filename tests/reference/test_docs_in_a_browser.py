@@ -62,6 +62,21 @@ def test_the_contents_list_marks_the_section_in_view(page: Page) -> None:
     expect(contents.locator("[aria-current]")).to_be_in_viewport()
 
 
+def test_the_contents_list_follows_page_by_page(page: Page) -> None:
+    page.goto("/docs/api")
+    current = page.get_by_role("navigation", name="On this page").locator("[aria-current]")
+    heads = page.locator(".document :is(h2, h3)[id]")
+    for number in (3, 6, 9):
+        # The jump passes headings that are never at the top of a frame.
+        heads.nth(number).evaluate(
+            "heading => scrollBy({top: heading.getBoundingClientRect().top + 40, behavior: 'instant'})"
+        )
+        passed = heads.evaluate_all(
+            "all => all.filter(one => one.getBoundingClientRect().top < innerHeight / 4).at(-1).id"
+        )
+        expect(current).to_have_attribute("href", f"#{passed}")
+
+
 def test_a_link_with_an_anchor_opens_at_its_section(page: Page) -> None:
     page.goto("/docs/guide#errors-and-retries")
     expect(page.locator("#errors-and-retries")).to_be_in_viewport()

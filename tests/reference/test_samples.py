@@ -12,6 +12,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from accounts.models import User
+from billing.policies import Holder, set_policy
 from catalogue import loader
 from catalogue.routing import snapshot
 from reference import documents
@@ -122,6 +123,20 @@ def test_members_see_the_model_of_their_overview(client: Client, sell: Sell) -> 
     assert 'create(model="acme/maker/z-tools", messages' in text_of(client, "/docs/guide")
     serve(account, provider="acme", model="maker/gone")
     assert '"model": "acme/maker/z-tools"' in text_of(client, "/")
+
+
+def test_members_see_models_that_the_policy_of_their_account_allows(client: Client, sell: Sell) -> None:
+    sell(CHAT, TOOLS, EMBEDDING)
+    account = open_for(MEMBER)
+    client.force_login(User.objects.get(email=MEMBER))
+    serve(account, provider="acme", model="maker/chat")
+    set_policy(Holder.of_account(account), {"models": ["*/maker/z-tools"]})
+    assert '"model": "auto/maker/z-tools"' in text_of(client, "/")
+    for path in ("/docs/guide", "/docs/reference/inference"):
+        text = text_of(client, path)
+        assert "auto/maker/z-tools" in text
+        assert "maker/chat" not in text
+    assert "This gateway serves no embedding model" in text_of(client, "/docs/reference/inference")
 
 
 def test_without_any_model_samples_have_a_placeholder(client: Client, sell: Sell) -> None:
