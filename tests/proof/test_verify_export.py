@@ -1,4 +1,4 @@
-"""`tools/verify.py export` accepts an account's export, and finds what was changed or left out."""
+"""`proof/verify.py export` accepts an account's export, and finds what was changed or left out."""
 
 import json
 from collections.abc import Callable
