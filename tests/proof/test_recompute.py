@@ -515,6 +515,23 @@ def test_an_unchanged_history_is_not_sent_again(change: Callable[..., None], cli
     assert client.get("/log/catalogue", headers={"If-None-Match": first["ETag"]}).status_code == 200
 
 
+def test_the_history_is_sent_again_once_another_route_is_listed(
+    change: Callable[..., None], client: Client, files: Entry, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files["providers"].append(PROVIDER | {"slug": "later", "credential_env": "LATER_KEY"})
+    files["models"].append({**files["models"][0], "provider": "later"})
+    change()
+    first = client.get("/log/catalogue")
+    before = first.getvalue()
+    monkeypatch.setenv("LATER_KEY", "of this test")
+    forget_snapshot()
+    clock.passes(SECOND)
+    again = client.get("/log/catalogue", headers={"If-None-Match": first["ETag"]})
+    assert again.status_code == 200
+    assert b"later/" in again.getvalue()
+    assert b"later/" not in before
+
+
 RECORDED = "SELECT count(*) FROM catalogue_figurechange WHERE subject = 'rate/USD'"
 NOW = """
 from datetime import timedelta
