@@ -1,4 +1,4 @@
-"""Serves the public parts of the log to anybody: its checkpoint, its keys, and the tiles of its tree.
+"""Serves the public parts of the log to anybody: its checkpoint, its keys, the tiles of its tree, and `verify.py`.
 
 See c2sp.org/tlog-tiles. The entries are not public: a tile has only their hashes.
 """
@@ -6,6 +6,7 @@ See c2sp.org/tlog-tiles. The entries are not public: a tile has only their hashe
 from collections.abc import Iterator
 from datetime import date, timedelta
 from http import HTTPStatus
+from pathlib import Path
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.utils import timezone
@@ -15,7 +16,9 @@ from django.views.decorators.http import etag, require_safe
 from . import catalogue_lines, log_key, receipts, sequencer
 from .merkle import HASH_BYTES, TILE_HEIGHT, TILE_WIDTH
 
+PROGRAM = Path(__file__).with_name("verify.py")
 TEXT = "text/plain; charset=utf-8"
+PYTHON = "text/x-python; charset=utf-8"
 JSON_LINES = "application/jsonl"
 FOREVER = "public, max-age=31536000, immutable"
 BRIEFLY = "public, max-age=5"
@@ -37,6 +40,13 @@ def key(request: HttpRequest) -> HttpResponse:
     if known is None:
         return missing(request)
     return _answer("".join(f"{each}\n" for each in known.verifier_keys).encode(), TEXT, BRIEFLY)
+
+
+@csrf_exempt
+@require_safe
+def program(_request: HttpRequest) -> HttpResponse:
+    """Answers the program by which customers verify receipts and exports, also if the gateway keeps no log."""
+    return _answer(PROGRAM.read_bytes(), PYTHON, BRIEFLY)
 
 
 @csrf_exempt

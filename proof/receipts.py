@@ -90,8 +90,8 @@ def verify_receipt(receipt: Any, key: LogKey) -> str:
         logged_name = json.loads(leaf)["generation_id"]
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InvalidReceipt("it is no receipt of this format") from None
-    parts = (mark, number, logged_name, receipt.get("checkpoint"))
-    if type(index) is not int or parts != (MARK, f"index {index}", name, note):
+    parts = (receipt.get("object"), mark, number, logged_name, receipt.get("checkpoint"))
+    if type(index) is not int or parts != ("receipt", MARK, f"index {index}", name, note):
         raise InvalidReceipt("its parts do not belong together")
     # 2. Verify the checkpoint and the proof.
     checkpoint = Checkpoint.from_note(note)

@@ -21,6 +21,8 @@ FOR_CALLERS = frozenset(
 )
 # The languages of samples: the name in a fence, and the name that readers see.
 LANGUAGES = {"sh": "curl", "python": "Python", "javascript": "Node"}
+# The addresses at which the gateway serves files that documents link to.
+SERVED = {"../proof/verify.py": "/log/verify.py"}
 _MARKUP = re.compile(r"<[^>]+>")
 _HEADING = re.compile(r'<h[1-6] id="([^"]+)">(.*?)</h[1-6]>\n', re.DOTALL)
 
@@ -128,7 +130,7 @@ class _Renderer(mistune.HTMLRenderer):
         return f'<h{level} id="{anchor}">{linked}</h{level}>\n'
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
-        return super().link(text, re.sub(r"\.md(?=#|$)", "", url), title)
+        return super().link(text, SERVED.get(url) or re.sub(r"\.md(?=#|$)", "", url), title)
 
     def samples(self, text: str) -> str:
         return f'<div class="samples">{text}</div>\n'

@@ -66,7 +66,14 @@ def test_an_installation_has_its_command_and_serves_from_the_working_directory(w
     server = ServerProcess([*command, "serve"], log=tmp_path / "serve.log", env=inherited | own)
     try:
         assert eventually(lambda: _answers(port))
-        for path in ("/login", "/static/css/gateway.css", "/favicon.ico", "/docs/api", "/v1/openapi.json"):
+        for path in (
+            "/login",
+            "/static/css/gateway.css",
+            "/favicon.ico",
+            "/docs/api",
+            "/v1/openapi.json",
+            "/log/verify.py",
+        ):
             assert requests.get(f"http://127.0.0.1:{port}{path}", timeout=10).status_code == 200, path
     finally:
         server.stop()

@@ -36,6 +36,7 @@ _FOCUS_COLUMNS = (
     "ChargeFrequency",
     "ChargePeriodEnd",
     "ChargePeriodStart",
+    "CommitmentDiscountStatus",
     "ConsumedQuantity",
     "ConsumedUnit",
     "ContractedCost",

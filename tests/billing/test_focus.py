@@ -104,6 +104,7 @@ RULES = {
     "ChargeFrequency": Rule("R", False, is_text, ("One-Time", "Recurring", "Usage-Based")),
     "ChargePeriodEnd": Rule("M", False, is_moment),
     "ChargePeriodStart": Rule("M", False, is_moment),
+    "CommitmentDiscountStatus": Rule("C", True, is_text, ("Used", "Unused")),
     "ConsumedQuantity": Rule("C", True, is_decimal),
     "ConsumedUnit": Rule("C", True, is_unit),
     "ContractedCost": Rule("M", False, is_decimal),
@@ -151,6 +152,7 @@ def assert_keeps_the_rules(row: Row, version: str) -> None:
     category = row["ChargeCategory"]
     assert {bool(row[name]) for name in PRICED} == {category in ("Usage", "Purchase")}
     assert bool(row["ConsumedQuantity"]) == bool(row["ConsumedUnit"]) == (category == "Usage")
+    assert not row["CommitmentDiscountStatus"]  # it must be null without a CommitmentDiscountId
     assert bool(row["RegionId"]) == bool(row["RegionName"])
     assert bool(row["SubAccountId"]) == bool(row["SubAccountName"])
     assert (row["ChargeFrequency"] == "Usage-Based") == (category == "Usage")

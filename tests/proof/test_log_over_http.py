@@ -14,6 +14,7 @@ from tlog_scales.tlog import Checkpoint, ConsistencyProof, InclusionProof
 from tlog_scales.utils import b64dec
 
 from tests.patience import eventually
+from tests.proof.customer import VERIFY
 from tests.proof.log import KEY, ORIGIN
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
@@ -99,6 +100,7 @@ def test_answers_can_be_cached_and_read_by_any_page(log_gateway: GatewayServer, 
     types = {
         "checkpoint": ("text/plain; charset=utf-8", "public, max-age=5"),
         "key": ("text/plain; charset=utf-8", "public, max-age=5"),
+        "verify.py": ("text/x-python; charset=utf-8", "public, max-age=5"),
         "tile/0/000": ("application/octet-stream", "public, max-age=31536000, immutable"),
         "tile/0/000.p/3": ("application/octet-stream", "public, max-age=31536000, immutable"),
     }
@@ -173,3 +175,7 @@ def test_nothing_can_be_sent_to_the_log(log_gateway: GatewayServer) -> None:
 def test_a_gateway_without_a_key_has_no_log(gateway: GatewayServer) -> None:
     for path in ("checkpoint", "key", "tile/0/000.p/1"):
         assert get(gateway, path).status_code == 404
+
+
+def test_every_gateway_serves_the_program_for_customers(gateway: GatewayServer) -> None:
+    assert get(gateway, "verify.py").content == VERIFY.read_bytes()

@@ -1,9 +1,8 @@
-"""`tools/verify.py receipt` accepts a receipt of the log, and refuses one in which anything was changed."""
+"""`proof/verify.py receipt` accepts a receipt of the log, and refuses one in which anything was changed."""
 
 import copy
 import dataclasses
 import decimal
-import importlib.util
 import io
 import json
 import re
@@ -44,18 +43,6 @@ def record(acme: Account) -> Generation:
     record = serve_full(acme)
     serve_full(acme)
     return logged(record)
-
-
-@pytest.fixture(scope="module")
-def program() -> Iterator[ModuleType]:
-    """Loads the program, for tests with hundreds of calls. It changes the decimal context of its process."""
-    with decimal.localcontext():
-        spec = importlib.util.spec_from_file_location("verify", VERIFY)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        yield module
 
 
 def is_valid(program: ModuleType, receipt: Receipt) -> bool:
@@ -199,9 +186,23 @@ def forgeries(receipt: Receipt, other: Receipt) -> dict[str, Receipt]:
         "no signature": receipt | {"checkpoint": note.partition("\n\n")[0], "proof": f"{head}\n\n{note[:40]}"},
         "another size": receipt | {"checkpoint": note.replace("\n6\n", "\n7\n"), "proof": f"{head}\n\n{note}"},
         "a leaf that is no text": receipt | {"leaf": json.loads(receipt["leaf"])},
+        "another kind of object": receipt | {"object": "invoice"},
         "a leaf with a space": receipt | {"leaf": receipt["leaf"].replace(",", ", ", 1)},
         "no proof": {name: value for name, value in receipt.items() if name != "proof"},
     }
+
+
+def test_a_receipt_has_no_field_that_its_leaf_lacks(record: Generation, tmp_path: Path) -> None:
+    file = write(tmp_path / "receipt.json", receipt_of(record) | {"discount": "1.00"})
+    assert verify("receipt", file) == "FAULT: entry 5: discount is 1.00, its leaf has None"
+
+
+def test_a_leaf_of_another_format_is_refused(record: Generation, tmp_path: Path) -> None:
+    receipt = receipt_of(record)
+    file = write(tmp_path / "receipt.json", receipt | {"leaf": receipt["leaf"].replace("entry@v1", "entry@v2")})
+    assert verify("receipt", file) == (
+        "FAULT: entry 5: its leaf is no canonical JSON of format inference-gateway-ledger-entry@v1"
+    )
 
 
 def test_a_receipt_of_which_a_part_was_changed_is_refused(

@@ -35,7 +35,7 @@ def test_a_document_is_a_page(client: Client, name: str) -> None:
     assert FROM_ELSEWHERE.search(text) is None
 
 
-@pytest.mark.parametrize("name", ["guide", "api", "reference", "reference/inference", "reference/management"])
+@pytest.mark.parametrize("name", ["guide", "api", "proof", "reference", "reference/inference", "reference/management"])
 def test_links_of_a_page_lead_to_pages_and_their_headings(client: Client, name: str) -> None:
     lost = []
     for link in LINK.findall(client.get(f"/docs/{name}").content.decode()):
@@ -73,6 +73,12 @@ def test_docs_begins_with_the_guide_and_knows_no_other_file(client: Client) -> N
     for path in ("nothing", "../README", "%2e%2e/README", "images/usage-light"):
         assert client.get(f"/docs/{path}").status_code == 404
     assert client.post("/docs/guide").status_code in (403, 405)
+
+
+def test_a_link_to_the_program_for_customers_leads_to_the_gateways_own_copy(client: Client) -> None:
+    text = client.get("/docs/proof").content.decode()
+    assert 'href="/log/verify.py"' in text
+    assert client.get("/log/verify.py").content == (ROOT / "proof" / "verify.py").read_bytes()
 
 
 def test_a_document_is_served_as_markdown(client: Client) -> None:

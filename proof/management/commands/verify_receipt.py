@@ -15,7 +15,7 @@ class Command(OperatorCommand):
     only_reads = True
     help = (
         "Checks that a receipt (GET /v1/generation/ID/receipt) is this log's, and that the log still has its leaf. "
-        "Customers check it by tools/verify.py, without the gateway (docs/proof.md)."
+        "Customers check it by GET /log/verify.py, without the gateway (docs/proof.md)."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -18,14 +18,15 @@ setcontext(Context(prec=200, rounding=ROUND_HALF_EVEN))
 LAST_DIGIT = Decimal(1).scaleb(-10)  # of money, Wh and grams
 ED25519, COSIGNATURE, ML_DSA = 1, 4, 6  # types of keys (c2sp.org/signed-note)
 KEYS: Any = {ED25519: ed25519.Ed25519PublicKey, COSIGNATURE: ed25519.Ed25519PublicKey, ML_DSA: mldsa.MLDSA44PublicKey}
-SUMS = "cost cost_eur energy_wh carbon_gco2e prompt_tokens completion_tokens requests"
+FORMAT = "inference-gateway-ledger-entry@v1"
+SUMS = "cost cost_eur energy_wh carbon_gco2e prompt_tokens completion_tokens total_tokens requests"
 PROMPT = ("uncached_prompt", "cache_read", "cache_write_5m", "cache_write_1h")
-NAMES = """account previous kind amount reference created_at generation_id currency endpoint requested_alias cost_eur
-energy_wh energy_wh_low energy_wh_high energy_source carbon_gco2e grid_kind grid_source cached_tokens=tokens_cache_read
-ledger_seq=seq grid_gco2_per_kwh=grid_gco2e_per_kwh embodied_gco2e=energy_embodied_gco2e model=route region=place_locode
-usage_estimated=tokens_estimated grid_as_of completion_tokens=tokens_completion balance_after=balance cost=cost_total"""
-# Where a leaf has the fields of an export's line. `cost_total` is the part `total` of `cost`.
-PLACES = {name: place or name for name, _, place in (each.partition("=") for each in NAMES.split())}
+# Fields of a line that have another name in its leaf (`cost_total` is `total` of `cost`), and those that it may lack.
+NAMES = """balance_after=balance cached_tokens=tokens_cache_read completion_tokens=tokens_completion cost=cost_total
+embodied_gco2e=energy_embodied_gco2e grid_gco2_per_kwh=grid_gco2e_per_kwh ledger_seq=seq model=route
+region=place_locode usage_estimated=tokens_estimated"""
+UNPROVED = """leaf index proof checkpoint consistent_with consistency key alias_id
+wh_per_output_token wh_per_prompt_token wh_per_cached_token"""
 Fields = dict[str, Any]
 
 
@@ -75,19 +76,14 @@ def is_signed(checkpoint: Checkpoint, key: str) -> bool:
     return bool(own)
 
 
-def hash_of(*parts: bytes) -> bytes:
-    """Returns the hash of a leaf (0x00 and the leaf) or a node (0x01 and two hashes), as in RFC 6962, 2.1."""
-    return sha256(b"".join(parts)).digest()
-
-
 def root_with(leaf: bytes, index: int, size: int, path: list[bytes]) -> bytes:
-    """Returns the root that an inclusion proof leads to; removes from `path` what it uses."""
+    """Returns the root that an inclusion proof leads to (RFC 6962, 2.1); removes from `path` what it uses."""
     if size <= 1:
         return leaf
     sibling, left = path.pop(), 1 << (size - 1).bit_length() - 1
     if index < left:
-        return hash_of(b"\x01", root_with(leaf, index, left, path), sibling)
-    return hash_of(b"\x01", sibling, root_with(leaf, index - left, size - left, path))
+        return sha256(b"\x01" + root_with(leaf, index, left, path) + sibling).digest()
+    return sha256(b"\x01" + sibling + root_with(leaf, index - left, size - left, path)).digest()
 
 
 def roots_with(old: int, new: int, path: list[bytes], known: bytes | None) -> tuple[bytes, bytes]:
@@ -98,9 +94,9 @@ def roots_with(old: int, new: int, path: list[bytes], known: bytes | None) -> tu
     left = 1 << (new - 1).bit_length() - 1
     if old <= left:
         before, after = roots_with(old, left, path, known)
-        return before, hash_of(b"\x01", after, path.pop(0))
+        return before, sha256(b"\x01" + after + path.pop(0)).digest()
     (before, after), sibling = roots_with(old - left, new - left, path, None), path.pop(0)
-    return hash_of(b"\x01", sibling, before), hash_of(b"\x01", sibling, after)
+    return sha256(b"\x01" + sibling + before).digest(), sha256(b"\x01" + sibling + after).digest()
 
 
 def check_growth(old: Checkpoint | None, new: Checkpoint, holder: Fields) -> None:
@@ -118,7 +114,7 @@ def check_growth(old: Checkpoint | None, new: Checkpoint, holder: Fields) -> Non
 
 def check_inclusion(holder: Fields, checkpoint: Checkpoint) -> bytes:
     """Checks that a leaf is in the tree of a checkpoint (c2sp.org/tlog-proof), and returns its hash."""
-    index, leaf, size = holder["index"], hash_of(b"\x00", holder["leaf"].encode()), checkpoint.size
+    index, leaf, size = holder["index"], sha256(b"\0" + holder["leaf"].encode()).digest(), checkpoint.size
     head, _, note = holder["proof"].partition("\n\n")
     mark, number, *path = head.split("\n")
     hashes = [b64decode(each) for each in path]
@@ -128,17 +124,13 @@ def check_inclusion(holder: Fields, checkpoint: Checkpoint) -> bytes:
     return leaf
 
 
-def figures_of(leaf: Fields) -> Iterator[tuple[Any, ...]]:
+def figures_of(leaf: Fields, counts: list[int], price: Fields) -> Iterator[tuple[Any, ...]]:
     """Yields the name of each figure, the figure, and what it must be when rounded: price or factor x usage."""
-    counts = [int(leaf["tokens"].get(kind, 0)) for kind in PROMPT]
     prompt, cached, output = sum(counts), counts[1], int(leaf["tokens"]["completion"])
-    # 1. Cost, in the account's currency and in EUR: prices are per 1,000,000 tokens, of the tier for this prompt.
-    cost = {name: Decimal(figure) for name, figure in leaf["cost"].items()}
+    cost = {name: Decimal(figure) for name, figure in leaf["cost"].items()}  # prices are per 1,000,000 tokens
     yield "amount", Decimal(leaf["amount"]), -cost["total"]
     yield "cost", cost["total"], cost["prompt"] + cost["completion"]
-    if "price" in leaf:
-        tiers = [tier for tier in leaf["price"].get("tiers", ()) if prompt > int(tier["above_prompt_tokens"])]
-        price = (tiers or [leaf["price"]])[-1]
+    if price:
         write = price.get("cache_write", price["prompt"])
         prices = (price["prompt"], price.get("cache_read", price["prompt"]), write, price.get("cache_write_1h", write))
         millions = [count * Decimal(each) / 10**6 for count, each in zip(counts, prices, strict=True)]
@@ -148,9 +140,8 @@ def figures_of(leaf: Fields) -> Iterator[tuple[Any, ...]]:
         yield "completion cost", cost["completion"], of_output * account
         in_eur = (of_prompt * eur).quantize(LAST_DIGIT) + (of_output * eur).quantize(LAST_DIGIT)
         yield "cost in EUR", cost["eur"], in_eur, (of_prompt + of_output) * eur  # older records: rounded once
-    # 2. Energy and carbon. Energy that the provider measured is taken as stated.
     energy, tokens = leaf.get("energy", {}), {"output": output, "prompt": prompt - cached, "cached": cached}
-    wh = Decimal(energy["wh"]) if energy.get("source") == "measured" else None
+    wh = Decimal(energy["wh"]) if energy.get("source") == "measured" else None  # what was measured is taken as stated
     for factors in (name for name in energy if "_per_token" in name):
         product = sum((tokens[kind] * Decimal(figure) for kind, figure in energy[factors].items()), Decimal(0))
         wh = product if factors == "wh_per_token" else wh
@@ -159,21 +150,30 @@ def figures_of(leaf: Fields) -> Iterator[tuple[Any, ...]]:
         yield "carbon", Decimal(leaf["carbon_gco2e"]), wh * int(leaf["grid"]["gco2e_per_kwh"]) / 1000
 
 
-def read_entry(holder: Fields, checkpoint: Checkpoint) -> Fields:
+def read_entry(holder: Fields, checkpoint: Checkpoint, key_ids: Fields) -> Fields:
     """Verifies the leaf of a receipt or of an export's line, and returns its fields by the names of such a line."""
     leaf: Fields = json.loads(holder["leaf"])
-    if json.dumps(leaf, sort_keys=True, separators=(",", ":"), ensure_ascii=False) != holder["leaf"]:
-        raise Fault(f"entry {leaf.get('seq')}: its leaf is no canonical JSON")
-    for name, stated, *expected in figures_of(leaf) if leaf["kind"] == "usage" else ():
-        if stated not in [each.quantize(LAST_DIGIT) for each in expected]:
-            raise Fault(f"entry {leaf['seq']}: {name} is {stated} and comes out as {expected[0]}")
+    canonical = json.dumps(leaf, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    if (leaf["format"], canonical) != (FORMAT, holder["leaf"]):
+        raise Fault(f"entry {leaf.get('seq')}: its leaf is no canonical JSON of format {FORMAT}")
     parts = {f"{name}_{part}": leaf[name][part] for name in leaf if type(leaf[name]) is dict for part in leaf[name]}
-    entry = {name: (leaf | parts).get(place) for name, place in PLACES.items()}
-    entry["line"] = "generation" if leaf["kind"] == "usage" else "credit"
-    entry["prompt_tokens"] = sum(int(parts.get(f"tokens_{kind}", 0)) for kind in PROMPT)
-    for name, value in entry.items():
-        if name in holder and str(holder[name]) != str(value):
-            raise Fault(f"entry {leaf['seq']}: {name} is {holder[name]}, its leaf has {value}")
+    entry = leaf | parts | {"object": "receipt", "line": "credit", "log_index": holder["index"]}
+    entry |= {name: entry.get(place) for name, place in (each.split("=") for each in NAMES.split())}
+    entry["key_id"] = key_ids.setdefault(entry.pop("key", None), holder.get("key_id"))
+    if leaf["kind"] == "usage":
+        counts, price = [int(leaf["tokens"].get(kind, 0)) for kind in PROMPT], leaf.get("price", {})
+        tiers = [tier for tier in price.get("tiers", ()) if sum(counts) > int(tier["above_prompt_tokens"])]
+        for name, stated, *expected in figures_of(leaf, counts, (tiers or [price])[-1]):
+            if stated not in [each.quantize(LAST_DIGIT) for each in expected]:
+                raise Fault(f"entry {leaf['seq']}: {name} is {stated} and comes out as {expected[0]}")
+        entry |= {"line": "generation", "provider": leaf["route"].split("/")[0], "tags": " ".join(leaf.get("tags", ()))}
+        entry |= {"prompt_tokens": sum(counts), "total_tokens": sum(counts) + int(leaf["tokens"]["completion"])}
+        entry["price_above_prompt_tokens"] = tiers[-1]["above_prompt_tokens"] if tiers else None
+        entry |= {f"wh_per_{kind}_token": each for kind, each in parts.get("energy_wh_per_token", {}).items()}
+        entry["interrupted"] = leaf["ending"] != "finished"
+    for name, value in holder.items():
+        if (name in entry or name not in UNPROVED.split()) and str(value) != str(entry.get(name)):
+            raise Fault(f"entry {leaf['seq']}: {name} is {value}, its leaf has {entry.get(name)}")
     return entry | {"hash": check_inclusion(holder, checkpoint).hex()}
 
 
@@ -181,7 +181,7 @@ def verify_receipt(file: TextIO, keys: list[str], witnesses: list[str], saved: C
     """Verifies a receipt, and returns a line about it."""
     receipt = json.load(file)
     checkpoint = read_checkpoint(receipt["checkpoint"], keys, witnesses)
-    entry = read_entry(receipt, checkpoint)
+    entry = read_entry(receipt, checkpoint, {})
     check_growth(saved, checkpoint, receipt)
     return f"{receipt['generation_id']}: {entry['model']}, {entry['cost']} {entry['currency']}, is in the log"
 
@@ -191,11 +191,11 @@ def verify_export(file: TextIO, keys: list[str], witnesses: list[str], saved: Ch
     total, end = map(json.loads, deque(file, maxlen=2))
     checkpoint, entries = read_checkpoint(end["checkpoint"], keys, witnesses), list[Fields]()
     check_growth(saved, checkpoint, end)
-    sums = dict.fromkeys(SUMS.split(), Decimal(0))
+    sums, key_ids = dict.fromkeys(SUMS.split(), Decimal(0)), Fields()
     file.seek(0)
     for line in map(json.loads, file):
         if "leaf" in line:
-            entries.append(read_entry(line, checkpoint))
+            entries.append(read_entry(line, checkpoint, key_ids))
         elif line not in (total, end) and ({"cost", "cost_eur"} & line.keys() or line["line"] != "generation"):
             raise Fault(f"{line.get('generation_id', 'an entry')} changed the balance, but has no leaf")
         for name in sums if line["line"] == "generation" else ():
@@ -211,8 +211,8 @@ def check_sequence(entries: list[Fields], total: Fields) -> None:
     """Checks that the account's entries are of the period and have no gap, and that each balance is right."""
     balance, credited, follows = Decimal(total["opening_balance"]), Decimal(0), None
     for entry in entries:
-        seq, amount, own = int(entry["ledger_seq"]), Decimal(entry["amount"]), (entry["account"], entry["previous"])
-        if (seq, *own) != (follows or (seq, *own)) or (seq == 1) == bool(entry["previous"]):
+        seq, amount, own = int(entry["ledger_seq"]), Decimal(entry["amount"]), (entry["account"], entry.get("previous"))
+        if (seq, *own) != (follows or (seq, *own)) or (seq == 1) == ("previous" in entry):
             raise Fault(f"entry {seq} does not follow the one before it: an entry is missing, or was changed")
         if not total["since"] <= entry["created_at"] <= total["until"] or entry["currency"] != total["currency"]:
             raise Fault(f"entry {seq} is not of the period and currency of the total")
