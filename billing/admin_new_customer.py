@@ -16,7 +16,7 @@ from accounts.models import INVITING_RIGHT, Account, Invitation, Membership
 from gateway.money import MAX_MONEY, MONEY_PLACES, plain
 from gateway.pages.admin import RowPages
 
-from .accounts import DEFAULT_CURRENCY, OPENING_REFERENCE, open_account
+from .accounts import DEFAULT_CURRENCY, OPENING_REFERENCE, open_account, rate_warning
 from .admin_credit import CREDIT_RIGHT, LONGEST_REASON
 from .ledger import credits
 
@@ -115,6 +115,8 @@ class NewCustomerPages(RowPages):
             with transaction.atomic():
                 account = self._new_account(request, fields)
                 if fields.get("credit") is not None:
+                    if (warning := rate_warning(account)) is not None:  # the credit fixes the currency for good
+                        raise ValidationError({"currency": warning})
                     self._book_opening(request, account, fields)
                 if fields.get("owner"):
                     invitation = self._invite_owner(request, account, fields["owner"])

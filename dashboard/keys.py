@@ -237,7 +237,7 @@ class TagsForm(ChangesForm):
 
 @signed_in_page("GET", "HEAD", "POST")
 def key_detail(request: HttpRequest, key_id: UUID) -> HttpResponse:
-    """Shows a key. Its maker and owners can rename it; owners can set its limits and tags."""
+    """Shows a key. Its maker and owners can rename and disable it; owners can enable it and set its limits and tags."""
     key, current = find_key(request, key_id)
     if not may_change(current, key):
         raise PermissionDenied
@@ -249,6 +249,8 @@ def key_detail(request: HttpRequest, key_id: UUID) -> HttpResponse:
     if action in ("limits", "tags"):
         current.require_owner()
     if action in ("disable", "enable"):
+        if action == "enable":
+            current.require_owner()  # else a member would undo what an owner has stopped
         keys.set_disabled(key, action == "disable")
         done = "disabled. Requests with it are refused" if action == "disable" else "enabled again"
         messages.success(request, f"{key.name} has been {done}.")

@@ -11,12 +11,13 @@ from django.test import Client
 from accounts.actions import Action
 from accounts.models import Account, AuditEvent, Invitation, User
 from billing.models import LedgerEntry, Wallet
+from catalogue.models import ExchangeRate
 from gateway.pages import mail
 from tests.billing.records import open_for
 from tests.dashboard.usage import seen
 from tests.factories import mismatches
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("rate")]
 
 ADD = "/admin/accounts/account/add/"
 FIELDS = {"name": "Umbrella", "currency": "USD", "reference": "opening"}
@@ -27,6 +28,11 @@ WHOLE = FIELDS | {
     "reason": "Paid by card.",
     "owner": "Owner@Umbrella.example",
 }
+
+
+@pytest.fixture
+def rate() -> None:
+    ExchangeRate.objects.create(currency="USD", units_per_eur=Decimal("1.1"))
 
 
 def opened() -> Account | None:
@@ -53,6 +59,16 @@ def test_one_form_opens_funds_and_invites(staff: Client) -> None:
     assert mismatches(account) == []
     invitation = Invitation.objects.get()
     assert (invitation.account, invitation.email, invitation.role) == (account, "owner@umbrella.example", "owner")
+
+
+def test_opening_credit_in_a_currency_without_an_exchange_rate_is_refused(staff: Client) -> None:
+    response = staff.post(ADD, WHOLE | {"currency": "XXX"})
+    assert response.status_code == 422
+    assert response.context["form"].errors.keys() == {"currency"}
+    assert "There is no exchange rate for XXX" in response.text
+    assert opened() is None
+    staff.post(ADD, WHOLE | {"currency": "XXX", "credit": ""})
+    assert opened() is not None, "the currency can still be changed"
 
 
 def test_the_owner_gets_a_mail(staff: Client, mailoutbox: list[EmailMessage]) -> None:

@@ -13,7 +13,7 @@ from billing.policies import Holder, set_policy
 from gateway.errors import ApiKeyDisabled
 from tests.billing.records import key_of
 from tests.dashboard.people import client_of, joined
-from tests.factories import new_account
+from tests.factories import new_account, new_key
 from tests.page_text import plain
 
 pytestmark = [pytest.mark.django_db]
@@ -135,6 +135,19 @@ def test_a_key_is_rotated_disabled_and_made_for_management_on_pages(owner: Clien
         keys.caller_of(new)
     owner.post(f"/keys/{key.pk}", {"action": "enable"})
     assert keys.caller_of(new).key_id == key.pk
+
+
+def test_a_member_does_not_enable_a_key_that_an_owner_has_disabled(owner: Client, account: Account) -> None:
+    member = joined(account, MEMBER)
+    key, token = new_key(account, "theirs", created_by=member.user)
+    owner.post(f"/keys/{key.pk}", {"action": "disable"})
+    client = client_of(MEMBER)
+    page = client.get(f"/keys/{key.pk}").text
+    assert "An owner can enable it." in plain(page)
+    assert 'value="enable"' not in page
+    assert client.post(f"/keys/{key.pk}", {"action": "enable"}).status_code == 403
+    with pytest.raises(ApiKeyDisabled):
+        keys.caller_of(token)
 
 
 def test_a_member_makes_no_management_key_and_changes_none(account: Account) -> None:

@@ -331,7 +331,7 @@ def test_a_failure_leads_to_those_like_it_in_the_last_hour(member: Client, accou
     old = failed(account)
     RequestFailure.objects.filter(pk=old.pk).update(created_at=noon(2))
     html = member.get(f"/usage/failures/{failure.request_id}").text
-    (address,) = links(html, "12 like this")
+    (address,) = links(html, "12 requests failed like this")
     assert re.findall("(req-[0-9a-f]{32})", "".join(links(member.get(address).text, ""))) == [
         similar.request_id,
         failure.request_id,
@@ -342,7 +342,7 @@ def test_a_refusal_without_a_route_leads_to_those_of_its_code(member: Client, ac
     refused = [fail(account, InsufficientCredits()) for _ in range(2)]
     html = member.get(f"/usage/failures/{refused[0].request_id}").text
     assert links(html, "Billing")[-1] == f"/credit?account={account.pk}"
-    (address,) = links(html, "2 like this")
+    (address,) = links(html, "2 requests failed like this")
     assert listed(member, **dict(parse_qsl(address.partition("?")[2]))) == [
         refused[1].request_id,
         refused[0].request_id,

@@ -12,6 +12,7 @@ from pytest_django import Settings
 from gateway.operator import operator
 from gateway.pages import mail
 from tests.conftest import OpenAccount, StartGateway
+from tests.page_text import plain
 from tests.servers.process import ROOT
 
 LOGO = ROOT / "static" / "img" / "mark.svg"
@@ -33,6 +34,16 @@ def test_pages_have_the_operator_s_name_in_the_title_and_the_bar(client: Client)
     assert "<span>Acme AI</span>" in page
     assert "Inference Gateway" not in page
     assert "<title>Not found · Acme AI</title>" in client.get("/nowhere", headers={"Accept": "text/html"}).text
+
+
+@pytest.mark.django_db
+def test_pages_end_with_the_operator_s_address_email_and_vat_id(client: Client, acme: Settings) -> None:
+    acme.OPERATOR_VAT_ID = "FR123"
+    for path in ("/login", "/docs/guide"):
+        foot = client.get(path).text.partition("</main>")[2]
+        assert plain(foot) == " Acme AI, 1 Road, 75002 Paris billing@acme.example VAT id FR123 "
+    acme.OPERATOR_ADDRESS = acme.OPERATOR_EMAIL = acme.OPERATOR_VAT_ID = ""
+    assert "<footer" not in client.get("/login").text
 
 
 def test_mails_end_with_the_operator_s_name_address_and_email(acme: Settings) -> None:
