@@ -28,6 +28,7 @@ COPY reference reference
 COPY simulator simulator
 COPY static static
 COPY templates templates
+COPY tools/verify.py tools/
 ENV PATH=/app/.venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     BIND=0.0.0.0 PORT=8000 GATEWAY_SPOOL_DIR=/var/lib/inference-gateway/spool
 # The spool is the only place that the gateway writes to. Everything else may be read-only.

@@ -250,7 +250,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
 ]
-if (RESOURCES_DIR / "tools").is_dir():  # only a checkout has it
+if (RESOURCES_DIR / "tools" / "__init__.py").is_file():  # only a checkout has it
     INSTALLED_APPS.append("tools")
 
 # Requests for the API and probes do not go further than ApiMiddleware.

@@ -1,4 +1,4 @@
-"""Adds to an account's statement the leaf of each ledger entry and its proof, for `proof/verify.py`.
+"""Adds to an account's statement the leaf of each ledger entry and its proof, for `tools/verify.py`.
 
 The lines of grants and corrections, which a statement only sums up, come before the last one, so that an account's
 sequence of entries is whole. The last line of all is the checkpoint.

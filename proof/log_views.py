@@ -6,17 +6,18 @@ See c2sp.org/tlog-tiles. The entries are not public: a tile has only their hashe
 from collections.abc import Iterator
 from datetime import date, timedelta
 from http import HTTPStatus
-from pathlib import Path
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import etag, require_safe
 
+from gateway.installation import RESOURCES_DIR
+
 from . import catalogue_lines, log_key, receipts, sequencer
 from .merkle import HASH_BYTES, TILE_HEIGHT, TILE_WIDTH
 
-PROGRAM = Path(__file__).with_name("verify.py")
+PROGRAM = RESOURCES_DIR / "tools" / "verify.py"
 TEXT = "text/plain; charset=utf-8"
 PYTHON = "text/x-python; charset=utf-8"
 JSON_LINES = "application/jsonl"

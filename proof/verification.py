@@ -1,7 +1,7 @@
 """Verifies the log in the database: leaves by their entries, the tree by its leaves, the checkpoint by the tree.
 
 It is safe during live traffic: it reads up to the published checkpoint. Memory is constant, except for one line an
-account. `proof/verify.py` is what customers use, who have neither the database nor the log's key.
+account. `tools/verify.py` is what customers use, who have neither the database nor the log's key.
 """
 
 import json

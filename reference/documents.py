@@ -22,7 +22,7 @@ FOR_CALLERS = frozenset(
 # The languages of samples: the name in a fence, and the name that readers see.
 LANGUAGES = {"sh": "curl", "python": "Python", "javascript": "Node"}
 # The addresses at which the gateway serves files that documents link to.
-SERVED = {"../proof/verify.py": "/log/verify.py"}
+SERVED = {"../tools/verify.py": "/log/verify.py"}
 _MARKUP = re.compile(r"<[^>]+>")
 _HEADING = re.compile(r'<h[1-6] id="([^"]+)">(.*?)</h[1-6]>\n', re.DOTALL)
 

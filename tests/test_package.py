@@ -29,7 +29,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_holds_code_data_templates_static_files_and_documents(wheel: Path) -> None:
-    expected = set(_files(*PACKAGES)) | {f"gateway/{path}" for path in _files("docs", "static", "templates")}
+    resources = {*_files("docs", "static", "templates"), "tools/verify.py"}
+    expected = set(_files(*PACKAGES)) | {f"gateway/{path}" for path in resources}
     assert {path for path in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in path} == expected
     assert wheel.name.startswith(f"inference_gateway-{version()}-")
 

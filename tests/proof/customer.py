@@ -14,12 +14,12 @@ from billing.models import Generation
 from proof import receipts
 from tests.proof.log import KEY
 
-VERIFY = Path(__file__).parents[2] / "proof" / "verify.py"
+VERIFY = Path(__file__).parents[2] / "tools" / "verify.py"
 VKEY = str(KEY.verifier_keys[0])
 
 
 def verify(kind: str, path: Path, *arguments: object) -> str:
-    """Runs `proof/verify.py`, which can import nothing of the project; returns what it prints."""
+    """Runs `tools/verify.py`, which can import nothing of the project; returns what it prints."""
     command = [sys.executable, "-I", str(VERIFY), kind, str(path), *map(str, arguments)]
     if "--key" not in arguments:
         command += ["--key", VKEY]

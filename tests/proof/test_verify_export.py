@@ -1,4 +1,4 @@
-"""`proof/verify.py export` accepts an account's export, and finds what was changed or left out."""
+"""`tools/verify.py export` accepts an account's export, and finds what was changed or left out."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""`proof/verify.py receipt` accepts a receipt of the log, and refuses one in which anything was changed."""
+"""`tools/verify.py receipt` accepts a receipt of the log, and refuses one in which anything was changed."""
 
 import copy
 import dataclasses

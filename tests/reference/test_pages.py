@@ -78,7 +78,7 @@ def test_docs_begins_with_the_guide_and_knows_no_other_file(client: Client) -> N
 def test_a_link_to_the_program_for_customers_leads_to_the_gateways_own_copy(client: Client) -> None:
     text = client.get("/docs/proof").content.decode()
     assert 'href="/log/verify.py"' in text
-    assert client.get("/log/verify.py").content == (ROOT / "proof" / "verify.py").read_bytes()
+    assert client.get("/log/verify.py").content == (ROOT / "tools" / "verify.py").read_bytes()
 
 
 def test_a_document_is_served_as_markdown(client: Client) -> None:
