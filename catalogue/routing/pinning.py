@@ -72,8 +72,8 @@ def require_modality(route: Route, fitting: tuple[str, ...], endpoint: str) -> N
     if route.modality not in fitting:
         modality = f"the modality {route.modality!r}" if route.modality else "an unknown modality"
         own = ENDPOINTS.get(route.modality or "")
-        way_out = f"Use {own}." if own else f"It cannot be used with {endpoint}."
-        raise InvalidRequest(f"Model {route.id!r} has {modality}. {way_out}", param="model")
+        fault = f"Model {route.id!r} has {modality}, which cannot be used with {endpoint}."
+        raise InvalidRequest(f"{fault} Use {own}." if own else fault, param="model")
 
 
 def require_configured(route: Route) -> None:

@@ -182,7 +182,7 @@ def test_other_shapes_are_refused_with_the_rule(caller: Caller, body: dict[str, 
         ("sim/test/pounds/FRPAR", "no exchange rate from GBP"),
         ("nokey/test/echo/FRPAR", "no credentials configured"),
         ("sim/test/realtime/FRPAR", "modality 'realtime'"),
-        ("sim/test/unknown-modality/FRPAR", "modality 'unknown'"),
+        ("sim/test/unknown-modality/FRPAR", "an unknown modality"),
     ],
 )
 def test_what_requests_could_not_be_routed_to_is_refused_in_the_routers_words(
