@@ -17,7 +17,7 @@ from .samples import kind_of
 DOCUMENTS = settings.RESOURCES_DIR / "docs"
 # In documents for callers of the API, pages replace the demo's words. In those for operators, these are settings.
 FOR_CALLERS = frozenset(
-    {"guide", "api", "clients", "energy", "management", "policies", "proof", "statements", "webhooks"}
+    {"guide", "api", "clients", "comparison", "energy", "management", "policies", "proof", "statements", "webhooks"}
 )
 # The languages of samples: the name in a fence, and the name that readers see.
 LANGUAGES = {"sh": "curl", "python": "Python", "javascript": "Node"}
@@ -76,7 +76,7 @@ def path_of(name: str) -> Path:
 def read(name: str) -> Document:
     """Renders a document; markup in its text is escaped. Raises Http404."""
     renderer = _Renderer()
-    markdown = mistune.create_markdown(renderer=renderer, plugins=["table"])
+    markdown = mistune.create_markdown(renderer=renderer, plugins=["footnotes", "table"])
     markdown.before_render_hooks.append(_join_samples)
     text = str(markdown(path_of(name).read_text(encoding="utf-8")))
     text = text.replace("<table>", '<div class="scroll" tabindex="0"><table>').replace("</table>", "</table></div>")
@@ -131,6 +131,12 @@ class _Renderer(mistune.HTMLRenderer):
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
         return super().link(text, SERVED.get(url) or re.sub(r"\.md(?=#|$)", "", url), title)
+
+    def footnote_ref(self, key: str, index: int) -> str:
+        return f'<sup><a href="#fn-{index}">{index}</a></sup>'
+
+    def footnote_item(self, text: str, key: str, index: int) -> str:
+        return f'<li id="fn-{index}">{text}</li>\n'  # without a way back: several places may refer to it
 
     def samples(self, text: str) -> str:
         return f'<div class="samples">{text}</div>\n'

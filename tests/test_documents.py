@@ -41,6 +41,8 @@ OF_OTHERS = frozenset(
     }
 )
 NAMED = re.compile(r"`([\w-]+)")
+FOOTNOTE = re.compile(r"\[\^([\w-]+)\]")
+SOURCE = re.compile(r"\[\^[\w-]+\]: <https://\S+>.*, read \d{4}-\d\d-\d\d\.")
 
 
 @cache
@@ -155,6 +157,14 @@ def test_the_page_of_clients_names_the_versions_that_tests_run(package: str) -> 
 def test_the_contract_lists_every_command() -> None:
     commands = {path.stem for path in _texts() if path.parent.name == "commands" and path.stem != "__init__"}
     assert commands - {"run_demo"} - _named_in("contract.md") == set()
+
+
+def test_every_source_of_the_comparison_is_used_and_has_an_address_and_a_date() -> None:
+    lines = _document("comparison.md").splitlines()
+    sources = [line for line in lines if line.startswith("[^")]
+    cited = FOOTNOTE.findall("\n".join(line for line in lines if line not in sources))
+    assert [line for line in sources if not SOURCE.match(line)] == []
+    assert {FOOTNOTE.findall(line)[0] for line in sources} == set(cited)
 
 
 def test_no_text_has_marks_of_a_merge() -> None:

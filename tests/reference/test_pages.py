@@ -81,6 +81,15 @@ def test_a_link_to_the_program_for_customers_leads_to_the_gateways_own_copy(clie
     assert client.get("/log/verify.py").content == (ROOT / "tools" / "verify.py").read_bytes()
 
 
+def test_each_footnote_of_a_page_leads_to_its_source(client: Client) -> None:
+    text = client.get("/docs/comparison").content.decode()
+    table, _, sources = text.partition('<section class="footnotes">')
+    listed = re.findall(r'<li id="(fn-\d+)"><p><a href="https://', sources)
+    assert len(listed) == len(set(listed))
+    assert set(re.findall(r'href="#(fn-\d+)"', table)) == set(listed) != set()
+    assert "[^" not in text
+
+
 def test_a_document_is_served_as_markdown(client: Client) -> None:
     response = client.get("/docs/api.md")
     assert response["Content-Type"] == "text/markdown; charset=utf-8"
