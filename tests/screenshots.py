@@ -22,7 +22,7 @@ from tests.servers.programs import find_program
 
 FOLDER = ROOT / "var" / "screenshots"
 README_FOLDER = ROOT / "docs" / "images"
-IN_README = (("usage", "light"), ("models", "dark"))
+IN_README = (("usage", "light"), ("models", "dark"), ("admin", "light"))
 REQUESTS = 600
 DESK, PHONE = {"width": 1280, "height": 910}, {"width": 390, "height": 844}
 LOOKS: dict[str, dict[str, Any]] = {

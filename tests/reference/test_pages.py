@@ -35,7 +35,9 @@ def test_a_document_is_a_page(client: Client, name: str) -> None:
     assert FROM_ELSEWHERE.search(text) is None
 
 
-@pytest.mark.parametrize("name", ["guide", "api", "proof", "reference", "reference/inference", "reference/management"])
+@pytest.mark.parametrize(
+    "name", ["guide", "api", "comparison", "proof", "reference", "reference/inference", "reference/management"]
+)
 def test_links_of_a_page_lead_to_pages_and_their_headings(client: Client, name: str) -> None:
     lost = []
     for link in LINK.findall(client.get(f"/docs/{name}").content.decode()):
