@@ -1,7 +1,7 @@
 """Shows an account's audit log to its owners, and downloads it (docs/management.md#audit-log)."""
 
 from collections.abc import Iterator
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +23,7 @@ from gateway.edge.rfc3339 import to_text
 
 from .parts.access import AccountContext, account_page
 from .parts.downloads import download, refused
-from .parts.policy_words import LABELS, in_words
+from .parts.policy_words import LABELS, as_stored, in_words
 
 PAGE_ROWS = 50
 ROWS_AT_ONCE = 500  # of a download
@@ -161,5 +161,14 @@ def _word(name: str, value: Any, currency: str) -> str:
         return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
-    moment = parse_datetime(value) if name.endswith(("_at", "_until")) else None
-    return f"{value}" if moment is None else f"{date_format(moment.astimezone(UTC), 'j M Y H:i')} UTC"
+    moment = _moment(value) if name.endswith(("_at", "_until")) else None
+    return as_stored(value) if moment is None else f"{date_format(moment, 'j M Y H:i')} UTC"
+
+
+def _moment(value: Any) -> datetime | None:
+    """Reads a time; returns None if it is none that can be shown."""
+    try:
+        moment = parse_datetime(value)
+        return None if moment is None else moment.astimezone(UTC)
+    except (OverflowError, TypeError, ValueError):
+        return None

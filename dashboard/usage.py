@@ -187,9 +187,9 @@ def _scope_of(choice: Choice, group: Group) -> Scope:
 
 
 def _text(names: Mapping[Group, GroupName], group: Group) -> str:
-    # Keys that share a name are shown with their last characters.
+    # Keys and aliases that share a name are shown with their last characters, as is a key named like the chart's rest.
     name = names[group]
-    is_shared = [other.text for other in names.values()].count(name.text) > 1
+    is_shared = [charts.OTHER, *(other.text for other in names.values())].count(name.text) > 1
     return f"{name.text} {name.detail}" if is_shared else name.text
 
 

@@ -1,7 +1,7 @@
 """Names the groups that usage and carbon are shown by, and makes their lines in tables."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
@@ -103,6 +103,11 @@ def names_of_groups(choice: Choice, groups: Collection[Group]) -> dict[Group, Gr
         names = {(alias_id,): GroupName(f"alias {str(alias_id)[:8]}…", None, is_deleted=True) for alias_id in ids}
         for alias_id, name in names_of_aliases(choice.account.pk, ids).items():
             names[(alias_id,)] = GroupName(name.text, str(alias_id), is_deleted=name.is_deleted)
+        texts = [name.text for name in names.values()]
+        names = {  # a deleted alias leaves its name to the next one
+            group: replace(each, detail=f"…{str(group[0])[-4:]}") if texts.count(each.text) > 1 else each
+            for group, each in names.items()
+        }
         names[(None,)] = GroupName("no alias", WITHOUT_ALIAS)
     elif choice.by == Grouping.TAG:
         names = {(tag,): GroupName(str(tag), str(tag)) for (tag,) in groups}

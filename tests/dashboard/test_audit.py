@@ -2,12 +2,14 @@
 
 import csv
 import io
+from html import unescape
 
 import pytest
 from django.test import Client
 
 from accounts import audit, keys
-from accounts.audit import Actor
+from accounts.actions import Action
+from accounts.audit import Actor, Subject
 from accounts.models import Account, ApiKey, AuditEvent
 from billing.policies import Holder, set_policy
 from gateway.errors import ApiKeyDisabled
@@ -56,6 +58,28 @@ def test_policies_are_shown_in_the_words_of_their_pages(owner: Client, account: 
         "policy changed account Budgets: 5.00 EUR per month Jurisdictions: EU-sovereign Requests per minute: 6,000 "
         in page(owner, account)
     ), "the account's id says nothing on its own page"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "shown"),
+    [
+        ("expires_at", 1790000000, "Expires at: 1790000000"),
+        ("expires_at", {"at": None}, 'Expires at: {"at":null}'),
+        ("expires_at", "2026-13-45T00:00:00Z", "Expires at: 2026-13-45T00:00:00Z"),
+        ("expires_at", "0001-01-01T00:00:00+05:00", "Expires at: 0001-01-01T00:00:00+05:00"),
+        ("expires_at", "soon", "Expires at: soon"),
+        ("models", [{"id": "sim/test/echo"}], 'Models: [{"id":"sim/test/echo"}]'),
+        ("max_price", "5.00", "Highest prices per 1M tokens: 5.00"),
+        ("budget", [{"amount": "5.00"}], 'Budgets: [{"amount":"5.00"}]'),
+        ("limits", {"rpm": None}, 'Limits: {"rpm":null}'),
+    ],
+)
+def test_a_value_of_another_shape_is_shown_as_it_is_stored(
+    owner: Client, account: Account, field: str, value: object, shown: str
+) -> None:
+    audit.record(account.pk, Action.POLICY_CHANGED, Subject.of_account(account), old={field: value}, new={field: value})
+    assert f"{shown} {shown} " in unescape(page(owner, account))
+    assert owner.get(f"/policies?account={account.pk}").status_code == 200
 
 
 def test_the_log_is_narrowed_by_subject_actor_and_day(owner: Client, account: Account) -> None:

@@ -12,6 +12,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from accounts import keys
 from accounts.models import Account
+from aliases import changes
+from aliases.targets import Target
 from billing.models import NO_ALIAS
 from billing.usage.statistics import Days
 from catalogue.pricing import Usage
@@ -176,19 +178,23 @@ def test_each_line_compares_its_cost_with_the_period_before(
     for days, key in ((0, doubled), (1, doubled), (8, doubled), (2, unchanged), (9, unchanged), (3, new)):
         used(account, days, key=key)
     used(account, 3, key=unpriced, priced=False)
+    priced = new_key(account, "priced")[0]
+    used(account, 3, key=priced)
+    used(account, 8, key=priced, priced=False)
     gone = new_key(account, "gone")[0]
     used(account, 8, key=gone)
     html = page(member, days="7", by="key")
     assert "Change of cost" in seen(html)
     changes = {row.split()[0]: re.sub(r".* (0\.\d{4}|\d+ unknown) ", "", row) for row in rows(html, "groups")}
     assert changes == {
-        "doubled": "+100 % 50.0 % unknown unknown Requests",
-        "same": "±0 % 25.0 % unknown unknown Requests",
-        "new": "new 25.0 % unknown unknown Requests",
+        "doubled": "+100 % 40.0 % unknown unknown Requests",
+        "same": "±0 % 20.0 % unknown unknown Requests",
+        "new": "new 20.0 % unknown unknown Requests",
+        "priced": "unknown 20.0 % unknown unknown Requests",
         "unpriced": "unknown unknown unknown unknown Requests",
     }
     monkeypatch.setattr(usage_page, "MOST_LINES", 1)
-    assert "0.0017 ±0 %" in rows(page(member, days="7", by="key"), "groups")[-1]
+    assert "0.0025 +50 %" in rows(page(member, days="7", by="key"), "groups")[-1]
     opened(account, 10)
     assert "Change of cost" not in seen(page(member, days="7", by="key")), "nothing to compare"
 
@@ -322,6 +328,34 @@ def test_it_shows_by_key_with_names_that_outlive_their_keys(member: Client, acco
     assert rows(html, "groups")[0].startswith(f"laptop {second.masked} 2 ")
     assert rows(html, "groups")[1].startswith(f"laptop deleted {first.masked} 1 ")
     assert chart(member, by="key")["groups"] == [f"laptop {second.masked}", f"laptop {first.masked}"]
+
+
+def test_aliases_that_had_the_same_name_one_after_the_other_are_told_apart(member: Client, account: Account) -> None:
+    target = Target("sim", "test/echo", "FRPAR")
+    first = changes.create(account.pk, "fast", target)
+    used(account, alias_id=first.pk)
+    changes.delete(account.pk, "fast")
+    second = changes.create(account.pk, "fast", target)
+    used(account, alias_id=second.pk)
+    used(account, alias_id=second.pk)
+    ends = [f"…{str(alias.pk)[-4:]}" for alias in (second, first)]
+    groups = rows(page(member, by="alias"), "groups")
+    assert groups[0].startswith(f"alias/fast {ends[0]} 2 ")
+    assert groups[1].startswith(f"alias/fast deleted {ends[1]} 1 ")
+    requests = chart(member, by="alias", days="7")["measures"]["requests"]
+    assert requests["groups"] == [f"alias/fast {end}" for end in ends]
+    assert [sum(values) for values in requests["values"]] == [2, 1]
+
+
+def test_a_key_named_other_is_not_drawn_as_the_rest(member: Client, account: Account) -> None:
+    other = new_key(account, "Other")[0]
+    for key in [other, *(new_key(account, f"key {number}")[0] for number in range(8))]:
+        used(account, key=key)
+    used(account, key=other)
+    requests = chart(member, by="key", days="7")["measures"]["requests"]
+    assert requests["groups"][0] == f"Other {other.masked}"
+    assert requests["groups"][-1] == "Other"
+    assert sum(sum(values) for values in requests["values"]) == 10
 
 
 def test_it_shows_by_region_and_by_alias(member: Client, account: Account) -> None:
