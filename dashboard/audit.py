@@ -160,7 +160,7 @@ def _word(name: str, value: Any, currency: str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
+        return ", ".join(map(as_stored, value)) or "none"
     moment = _moment(value) if name.endswith(("_at", "_until")) else None
     return as_stored(value) if moment is None else f"{date_format(moment, 'j M Y H:i')} UTC"
 

@@ -242,7 +242,7 @@ def main() -> None:
             verify = verify_receipt if given.kind == "receipt" else verify_export
             sys.stdout.write(f"{verify(file, given.key, given.witness, saved)}\n")
     except (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
-        words = str(error) if isinstance(error, Fault) else f"a file cannot be read: {error!r}"
+        words = str(error) if isinstance(error, Fault) else f"a file or a key cannot be read: {error!r}"
         sys.exit("FAULT: " + "".join(filter(str.isprintable, words)))
 
 

@@ -72,6 +72,7 @@ def test_policies_are_shown_in_the_words_of_their_pages(owner: Client, account: 
         ("max_price", "5.00", "Highest prices per 1M tokens: 5.00"),
         ("budget", [{"amount": "5.00"}], 'Budgets: [{"amount":"5.00"}]'),
         ("limits", {"rpm": None}, 'Limits: {"rpm":null}'),
+        ("events", [{"name": None}, "key.created"], 'Events: {"name":null}, key.created'),
     ],
 )
 def test_a_value_of_another_shape_is_shown_as_it_is_stored(
