@@ -345,10 +345,9 @@ def _listed(
 
     All keys are sorted here, because what they cost is in other tables; only those of the page are read whole.
     """
-    used = {
-        row.key_id: row.totals
-        for row in breakdown(Scope(current.account.pk), Days.until(now, WINDOW_DAYS), GroupColumn.KEY)
-    }
+    days = Days.until(now, WINDOW_DAYS)
+    rows = breakdown(Scope(current.account.pk), days, GroupColumn.KEY, with_errors=True)
+    used = {row.key_id: row.totals for row in rows}
     columns = ("pk", "name", "last_four", "tags", "created_by__email", "last_used_at")
     live = ApiKey.objects.filter(account=current.account, deleted_at=None).order_by("-pk")  # ids grow with time
     found = [row for row in live.values(*columns) if search.finds(row)]
@@ -381,7 +380,7 @@ def _rank(sort: str, row: dict[str, Any], used: Totals) -> Any:
         case "name":
             return row["name"].casefold()
         case "requests":
-            return -used.requests
+            return -used.asked
         case "cost":
             return -(used.cost or 0)
         case _:

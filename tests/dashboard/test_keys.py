@@ -20,7 +20,7 @@ from accounts.models import Account, ApiKey, User
 from billing.policies import Holder, set_policy, set_tags
 from dashboard.keys import EXPIRY_LABELS, PAGE_ROWS
 from gateway.errors import ApiKeyNotRegistered
-from tests.billing.records import MEMBER, open_for, serve
+from tests.billing.records import MEMBER, fail, open_for, serve
 from tests.dashboard.people import client_of, joined
 from tests.page_text import plain
 
@@ -160,8 +160,8 @@ def test_many_keys_are_paged_newest_first(
         keys.issue(account, name=f"key-{number:03}")
     path, seen = "/keys", []
     while path:
-        # The session, the person, their accounts, what the keys used (3), all keys, a page of them, their budgets.
-        with django_assert_max_num_queries(9):
+        # The session, the person, their accounts, what the keys used (4), all keys, a page of them, their budgets.
+        with django_assert_max_num_queries(10):
             page = member.get(path).text
         seen.append(re.findall(r"key-\d{3}(?=</bdi></a>)", page))
         following = unescape("".join(re.findall(r'href="([^"]+)" rel="next"', page)))
@@ -193,6 +193,14 @@ def test_the_list_shows_what_each_key_used_and_what_is_spent_of_its_budget(membe
     assert "active 3 0.3000 none " in page
     assert "active 1 2.0000 100 % of 2.00 per month spent" in page
     assert "active 0 0.00 none " in page
+
+
+def test_requests_of_a_key_that_failed_are_counted(member: Client, account: Account) -> None:
+    serve(account, key=keys.issue(account, name="served")[0], cost=Decimal("0.1"))
+    for _ in range(2):
+        fail(account)  # by the key "test"
+    assert "active 2 0.00 none " in plain(member.get("/keys").text)
+    assert names_of(member.get("/keys", {"sort": "requests"}).text) == ["test", "served"]
 
 
 @pytest.mark.parametrize(
