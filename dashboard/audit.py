@@ -1,7 +1,7 @@
 """Shows an account's audit log to its owners, and downloads it (docs/management.md#audit-log)."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +23,7 @@ from gateway.edge.rfc3339 import to_text
 
 from .parts.access import AccountContext, account_page
 from .parts.downloads import download, refused
-from .parts.policy_words import LABELS, as_stored, in_words
+from .parts.policy_words import LABELS, in_words
 
 PAGE_ROWS = 50
 ROWS_AT_ONCE = 500  # of a download
@@ -142,7 +142,7 @@ def _line(shown: ShownEvent) -> Line:
 
 
 def _words(values: Any, currency: str) -> list[str]:
-    """Writes each field that an event replaced or set, without the fields that are empty among others."""
+    """Writes each field that an event replaced or set. Empty fields are left out if there are others."""
     if not isinstance(values, dict):
         return []
     found = {name: value for name, value in sorted(values.items()) if value is not None or len(values) == 1}
@@ -160,15 +160,11 @@ def _word(name: str, value: Any, currency: str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(map(as_stored, value)) or "none"
-    moment = _moment(value) if name.endswith(("_at", "_until")) else None
-    return as_stored(value) if moment is None else f"{date_format(moment, 'j M Y H:i')} UTC"
+        return ", ".join(map(_as_stored, value)) or "none"
+    is_time = name.endswith(("_at", "_until")) and isinstance(value, str)
+    moment = parse_datetime(value) if is_time else None
+    return _as_stored(value) if moment is None else f"{date_format(moment.astimezone(UTC), 'j M Y H:i')} UTC"
 
 
-def _moment(value: Any) -> datetime | None:
-    """Reads a time; returns None if it is none that can be shown."""
-    try:
-        moment = parse_datetime(value)
-        return None if moment is None else moment.astimezone(UTC)
-    except (OverflowError, TypeError, ValueError):
-        return None
+def _as_stored(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()

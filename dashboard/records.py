@@ -36,7 +36,7 @@ from .parts.routes import listed_models, other_routes
 
 LONGEST_SEARCH = 100  # characters of a search that the page shows again
 OLDEST_FIRST = "oldest"  # in the address
-# Errors of a route that another route of the model may not have, besides those of the provider's answer.
+# After these errors another route of the model may work, as after errors of the provider.
 OF_ROUTE = frozenset(
     {
         "model_not_found",

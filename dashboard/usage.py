@@ -28,9 +28,9 @@ from .parts.groups import MOST_LINES, Group, GroupName, group_of, is_routed, lin
 from .parts.scales import Scales
 from .parts.speed import speed_of_periods, times_of_lines
 
-HOURLY_DAYS = 3  # so many days and fewer are drawn by hour
+HOURLY_DAYS = 3  # a period of at most three days is drawn by hour
 MOST_HOURLY_REQUESTS = 50_000  # unless they have more requests, since hours are added up from the records
-DAILY_DAYS = 100  # more days are drawn and listed by week, to keep the page light and the chart readable
+DAILY_DAYS = 100  # a longer period is drawn and listed by week, to keep the page light and the chart readable
 GROUP_COLUMNS = {
     Grouping.MODEL: ("provider", "model"),
     Grouping.KEY: ("key_id", "key"),

@@ -46,7 +46,7 @@ def key(request: HttpRequest) -> HttpResponse:
 @csrf_exempt
 @require_safe
 def program(_request: HttpRequest) -> HttpResponse:
-    """Answers the program by which customers verify receipts and exports, also if the gateway keeps no log."""
+    """Serves the program with which customers verify receipts and exports, even if the gateway keeps no log."""
     return _answer(PROGRAM.read_bytes(), PYTHON, BRIEFLY)
 
 

@@ -136,7 +136,7 @@ class _Renderer(mistune.HTMLRenderer):
         return f'<sup><a href="#fn-{index}">{index}</a></sup>'
 
     def footnote_item(self, text: str, key: str, index: int) -> str:
-        return f'<li id="fn-{index}">{text}</li>\n'  # without a way back: several places may refer to it
+        return f'<li id="fn-{index}">{text}</li>\n'  # no link back, since several places may refer to it
 
     def samples(self, text: str) -> str:
         return f'<div class="samples">{text}</div>\n'

@@ -113,7 +113,7 @@ class _Served:
     view: View
 
     def routes_of(self, offer: Offer) -> list[Route]:
-        """Returns the routes of an offer that are served and allowed, those of its default region first."""
+        """Returns the routes of an offer that are served and allowed. Routes in its default region come first."""
         routes = [route for route in served_now(offer, self.view) if is_allowed(self.catalogue, self.view, route)]
         return sorted(routes, key=lambda route: route.locode != offer.default_locode)
 
@@ -150,7 +150,7 @@ class _Served:
 
 
 def samples(now: datetime, account: Account | None = None, model: str | None = None) -> Samples:
-    """Returns the words for samples with models that an account may use, and this chat model if one is given."""
+    """Returns the words for samples, with models that the account may use. `model` is the chat model if it is given."""
     model = model or model_to_try(now, account)
     try:
         catalogue = snapshot.current()

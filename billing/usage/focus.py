@@ -71,7 +71,7 @@ _PARTICIPANTS = {
     "1.2": ("ProviderName", "PublisherName"),
     "1.4": ("ServiceProviderName", "HostProviderName"),
 }
-# The columns of each version: those of FOCUS in alphabetical order, followed by the gateway's own.
+# The columns of each version: first the FOCUS columns in alphabetical order, then the gateway's own.
 COLUMNS = {
     version: (*sorted((*_FOCUS_COLUMNS, *participants)), *_OWN_COLUMNS)
     for version, participants in _PARTICIPANTS.items()

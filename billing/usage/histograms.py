@@ -92,7 +92,7 @@ class Histogram:
         return Histogram(self.lanes + other.lanes)
 
     def __sub__(self, part: "Histogram") -> "Histogram":
-        """Returns the durations without a part of them."""
+        """Subtracts some of these durations."""
         return Histogram(self.lanes - part.lanes)
 
     def percentile(self, percent: float) -> float | None:

@@ -48,7 +48,7 @@ class TimesRead:
 def read_times(
     scope: Scope, days: Days, *by: GroupColumn, before: Days | None = None, daily: Collection[Group] = ()
 ) -> TimesRead:
-    """Returns the times of the days by group, and by day with those of the period before. It needs two SELECTs.
+    """Reads times with two SELECTs: by group for these days, and by day also for the period before.
 
     The groups in `daily` are also read by day.
     """

@@ -294,7 +294,7 @@ def select(
 def records_of(
     scope: Scope, days: Days, parts: Sequence[Scope] = (), since: datetime | None = None
 ) -> QuerySet[Generation]:
-    """Selects the records of these days, rolled up or not, or only those since a moment of them."""
+    """Selects the records of these days, rolled up or not. `since` leaves out earlier ones."""
     return Generation.objects.filter(
         _any_of(part.of_records for part in parts),
         **scope.of_records,

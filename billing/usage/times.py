@@ -70,7 +70,7 @@ class Times:
         )
 
     def __sub__(self, part: "Times") -> "Times":
-        """Returns the times without those of a part of the requests."""
+        """Subtracts the times of some of these requests."""
         return Times(
             self.latency - part.latency,
             self.first_token - part.first_token,

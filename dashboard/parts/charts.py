@@ -28,7 +28,7 @@ NOTHING: Any = Totals()
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Holds the usage of a day or an hour, and how long its requests took."""
+    """Holds the usage of an hour, a day or a week, and how long its requests took."""
 
     totals: Totals = field(default_factory=Totals)
     times: Times = field(default_factory=Times)

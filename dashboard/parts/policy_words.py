@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import orjson
-
 from accounts.audit import ShownEvent
 from billing.models import Generation
 from catalogue.models import PER_MILLION, PRICES
@@ -115,23 +113,8 @@ def budgets_of(rules: Mapping[str, Any]) -> list[dict[str, str]]:
     return budgets if isinstance(budgets, list) else [budgets]
 
 
-def in_words(name: str, value: Any, currency: str) -> str:
-    """Writes the value of a field of a policy; amounts are in this currency.
-
-    An event keeps the shape that the field had when it was written. A shape without words is written as it is stored.
-    """
-    try:
-        return _in_words(name, value, currency)
-    except (AttributeError, LookupError, TypeError):
-        return as_stored(value)
-
-
-def as_stored(value: Any) -> str:
-    """Writes a text as it is, and any other value as JSON."""
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
-
-
-def _in_words(name: str, value: Any, currency: str) -> str:  # noqa: PLR0911  # a kind of field each
+def in_words(name: str, value: Any, currency: str) -> str:  # noqa: PLR0911  # a kind of field each
+    """Writes the value of a field of a policy; amounts are in this currency."""
     if value is None:
         return NO_RULE
     match name:

@@ -90,7 +90,7 @@ class PrintedTable:
 
 @dataclass(slots=True)
 class PrintedStatement:
-    """Holds the sums of a printed statement, by what its tables have a row for."""
+    """Holds the sums of a printed statement: in total, and by day, key, model, region and tag."""
 
     totals: StatementTotals = field(default_factory=StatementTotals)
     whole: PrintedSums = field(default_factory=PrintedSums)
@@ -101,7 +101,7 @@ class PrintedStatement:
     tags: dict[str, PrintedSums] = field(default_factory=lambda: defaultdict(PrintedSums))
 
     def tables(self) -> Iterator[PrintedTable]:
-        """Yields the tables of groups, the highest cost first, and of days or, for a long period, of months."""
+        """Yields a table for each grouping, the highest cost first, and one of days, or of months if they are many."""
         names = dict(ApiKey.objects.filter(pk__in=[*self.keys]).values_list("pk", "name"))
         twice = {name for name in names.values() if [*names.values()].count(name) > 1}
         keys = {}

@@ -36,7 +36,7 @@ class RouteSpeed:
 
 @dataclass(frozen=True, slots=True)
 class PeriodSpeed:
-    """Holds how long the requests of a period took, and how long those of the period before took, if that is known.
+    """Holds the times of a period, and the times of the period before if they are known.
 
     `since` is the first day of the period whose times are known, or None if all are.
     """
@@ -59,7 +59,7 @@ def speed_of(figures: RouteFigures) -> RouteSpeed:
 
 
 def speed_of_periods(times: TimesRead, days: Days, before: PeriodBefore | None = None) -> PeriodSpeed:
-    """Returns the times of a period, with those of the period before if the times of all its days are known."""
+    """Returns the times of a period. The period before is left out unless the times of all its days are known."""
     return PeriodSpeed(
         times.of(days),
         times.of(before.days) if before is not None and times.since <= before.days.first else None,

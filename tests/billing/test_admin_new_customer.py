@@ -62,12 +62,12 @@ def test_one_form_opens_funds_and_invites(staff: Client) -> None:
 
 
 def test_opening_credit_in_a_currency_without_an_exchange_rate_is_refused(staff: Client) -> None:
-    response = staff.post(ADD, WHOLE | {"currency": "XXX"})
+    response = staff.post(ADD, WHOLE | {"currency": "JPY"})
     assert response.status_code == 422
     assert response.context["form"].errors.keys() == {"currency"}
-    assert "There is no exchange rate for XXX" in response.text
+    assert "There is no exchange rate for JPY" in response.text
     assert opened() is None
-    staff.post(ADD, WHOLE | {"currency": "XXX", "credit": ""})
+    staff.post(ADD, WHOLE | {"currency": "JPY", "credit": ""})
     assert opened() is not None, "the currency can still be changed"
 
 

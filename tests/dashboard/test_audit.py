@@ -65,12 +65,7 @@ def test_policies_are_shown_in_the_words_of_their_pages(owner: Client, account: 
     [
         ("expires_at", 1790000000, "Expires at: 1790000000"),
         ("expires_at", {"at": None}, 'Expires at: {"at":null}'),
-        ("expires_at", "2026-13-45T00:00:00Z", "Expires at: 2026-13-45T00:00:00Z"),
-        ("expires_at", "0001-01-01T00:00:00+05:00", "Expires at: 0001-01-01T00:00:00+05:00"),
         ("expires_at", "soon", "Expires at: soon"),
-        ("models", [{"id": "sim/test/echo"}], 'Models: [{"id":"sim/test/echo"}]'),
-        ("max_price", "5.00", "Highest prices per 1M tokens: 5.00"),
-        ("budget", [{"amount": "5.00"}], 'Budgets: [{"amount":"5.00"}]'),
         ("limits", {"rpm": None}, 'Limits: {"rpm":null}'),
         ("events", [{"name": None}, "key.created"], 'Events: {"name":null}, key.created'),
     ],
